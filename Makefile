@@ -44,7 +44,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # rabbitmq-server lies in /usr/sbin, which is not on everybody's PATH.
 export PATH := $(PATH):/usr/sbin:/sbin
 
-.PHONY: demo lab test test-long test-proof budget-proof soak chaos model check docs bench clean services spin wheel wheel-again \
+.PHONY: demo lab test torch test-long test-proof budget-proof soak chaos model check docs bench clean services spin wheel wheel-again \
   test-arm
 .DELETE_ON_ERROR:
 
@@ -57,14 +57,14 @@ lab: $(VENV)/.installed-lab
 test: $(VENV)/.installed-test $(FUNCTION_SET) services
 	@$(BIN)/pytest $(TEST_JOBS) $(ARGS)
 
-test-long: $(VENV)/.installed-test $(VENV)/.docs $(FUNCTION_SET) services spin
-ifneq ($(TORCH),)
-	@echo "installing PyTorch"
-	@$(PIP) install torch==2.13.0
-endif
+test-long: $(VENV)/.installed-test $(VENV)/.docs $(FUNCTION_SET) services spin $(if $(TORCH),torch)
 	@$(BIN)/pytest $(TEST_JOBS) -m "long or torch" $(ARGS)
 
-test-proof: $(VENV)/.installed-test $(FUNCTION_SET) services
+torch: $(VENV)/.installed-test
+	@echo "installing PyTorch"
+	@$(PIP) install torch==2.13.0
+
+test-proof: $(VENV)/.installed-test $(FUNCTION_SET) services $(if $(TORCH),torch)
 	@$(BIN)/pytest $(TEST_JOBS) -m proof $(ARGS)
 
 budget-proof: $(VENV)/.installed-test services

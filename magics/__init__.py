@@ -32,7 +32,7 @@ __all__ = ["load_ipython_extension", "unload_ipython_extension"]
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
     """Add the magics and their completions to ``shell``. Loading twice does no harm."""
-    from ..driver.launch.ahead import get_ready
+    from ..driver.launch.warm_up import warm_up
     from ..widgets.frontend import can_click, detect
     from .completion import complete
     from .mlless import MllessMagics
@@ -40,7 +40,7 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
     view = None
     with contextlib.suppress(JobError):  # a wrong MLLESS_PROGRESS is told when a run is shown
         view = "mlless_nb.widgets.dashboard" if can_click(detect(shell)) else None
-    get_ready(view)
+    warm_up(view)
     shell.register_magics(MllessMagics)
     matchers = shell.Completer.custom_matchers if shell.Completer is not None else []
     if complete not in matchers:

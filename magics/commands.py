@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ import mlless_nb
 
 from .. import widgets
 from ..driver import runs as registry
+from ..driver import stopping
 from ..job.job import TrainingJob
 from ..plurals import count
 from ..search.launch import sweeps
@@ -52,7 +54,8 @@ def perform(line: str) -> None:
 def status(words: list[str]) -> None:
     """``status [RUN]``: one line per live run, or the latest run if none is live."""
     if words:
-        print(status_line(_the_run("status", words)))
+        sweep = sweeping.named(words)
+        print(sweeping.standing(sweep) if sweep is not None else status_line(_the_run("status", words)))
         return
     for sweep in sweeps():
         if sweep.is_live:
@@ -63,11 +66,18 @@ def status(words: list[str]) -> None:
 
 
 def stop(words: list[str]) -> None:
-    """``stop [RUN]``: end the run at the next step and keep its model; or a sweep with its trials."""
+    """``stop [RUN]``: end the run at the next step and keep its model; or a sweep with its trials.
+
+    A run of another process is asked to, whether it can be attached to or not.
+    """
     sweep = sweeping.live_sweep(words)
     if sweep is not None:
         sweep.stop()
         print(f"{leaderboard.sentence(sweep)}; asked to stop")
+        return
+    live_here = {name for run in registry.handles() if is_live(run) for name in (run.name, run.id)}
+    if len(words) == 1 and words[0] not in live_here and stopping.live_runs(words[0]):
+        print(f"{stopping.ask(words[0]).name}: asked to stop, in another process")
         return
     run = _the_run("stop", words, live=True)
     run.stop()
@@ -103,6 +113,12 @@ def budget(words: list[str]) -> None:
         budgets.scoped(words)
         return
     cap, words = _number("budget", words)
+    sweep = sweeping.named(words)
+    if sweep is not None:
+        if cap is not None:
+            sweep.budget = cap
+        print(f"{sweep.name}: cap {usd(sweep.budget, trim=True)}, {usd(sweep.spent)} so far")
+        return
     run = _the_run("budget", words, live=cap is not None)
     if cap is None:
         now = run.telemetry.state.budget_usd
@@ -115,6 +131,14 @@ def budget(words: list[str]) -> None:
 def wait(words: list[str]) -> None:
     """``wait [RUN] [SECONDS]``: wait until the run has ended; an interrupt ends the waiting, not the run."""
     timeout_s, words = _number("wait", words)
+    sweep = sweeping.named(words)
+    if sweep is not None:
+        with contextlib.suppress(KeyboardInterrupt):
+            if sweep.is_live:
+                print(leaderboard.sentence(sweep), flush=True)
+            sweep.wait(timeout_s)
+        print(sweeping.goes_on_line(sweep) if sweep.is_live else sweeping.standing(sweep), flush=True)
+        return
     run = _the_run("wait", words)
     try:
         if is_live(run):
@@ -127,7 +151,7 @@ def wait(words: list[str]) -> None:
 
 def dashboard(words: list[str]) -> None:
     """``dashboard [RUN]``: show the dashboard again, e.g. after the page was reloaded before it was saved."""
-    _the_run("dashboard", words).dashboard()
+    (sweeping.named(words) or _the_run("dashboard", words)).dashboard()
 
 
 def attach(words: list[str]) -> None:
@@ -142,6 +166,10 @@ def attach(words: list[str]) -> None:
 
 def report(words: list[str]) -> None:
     """``report [RUN]``: show the result as a table and curves that stay in the saved notebook."""
+    sweep = sweeping.named(words)
+    if sweep is not None:
+        leaderboard.publish(sweep)
+        return
     run = _the_run("report", words)
     display({**widgets.static_bundle(run), "text/plain": run.report()}, raw=True)
 
@@ -150,10 +178,11 @@ def advise(words: list[str]) -> None:
     """``advise [NAME]``: what a job would take and cost: of a variable that holds a job, or of a run again."""
     ip = get_ipython()
     found = ip.user_ns.get(words[0]) if ip is not None and len(words) == 1 else None
-    job = found if isinstance(found, TrainingJob) else _the_run("advise", words).job
+    about = found if isinstance(found, TrainingJob) else _the_run("advise", words)
+    job = about if isinstance(about, TrainingJob) else about.job
     if job is None:
         raise UsageError(
-            f"%mlless advise {words[0]}: its job is not known here; name a variable that holds a TrainingJob"
+            f"%mlless advise: the job of {about.name} is not known here; name a variable that holds a TrainingJob"
         )
     advice = mlless_nb.advise(job)
     display({"text/html": advice._repr_html_(), "text/plain": repr(advice)}, raw=True)

@@ -14,7 +14,6 @@ from IPython.core.error import UsageError
 from IPython.display import display
 
 from .. import adviser, starting, widgets
-from ..adviser import foresight
 from ..driver import runs as registry
 from ..driver.run import TrainingRun
 from ..widgets import frontend
@@ -63,11 +62,8 @@ def start(
         found = adviser.dry_run(job, resume)
         display({"text/html": found._repr_html_(), "text/plain": repr(found)}, raw=True)
         return None
-    is_shown = frontend.detect() != "none"
     tell_doubts(job)
     run = registry.train(job, resume=resume)
-    if is_shown:
-        foresight.tell(run, run.job or job)
     shell.user_ns[variable] = run
     blocks = wait or blocks_by_itself(shell)
 

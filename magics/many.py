@@ -9,6 +9,8 @@ from IPython.display import display
 
 import mlless_nb
 
+from ..search.launch import sweeps
+
 #: The options of ``runs`` and ``spend``.
 FLAGS = ("--project", "--sweep")
 
@@ -47,6 +49,8 @@ def forget(words: list[str]) -> None:
     names, _ = _parsed("forget", words, ())
     if not names:
         raise UsageError("%mlless forget: must name runs, e.g. %mlless forget first; %mlless runs lists them")
+    if live := [sweep.name for sweep in sweeps() if sweep.is_live and {sweep.name, sweep.id} & {*names}]:
+        raise UsageError(f"%mlless forget {live[0]}: the sweep is live; %mlless stop {live[0]} ends it")
     removed = mlless_nb.forget(*names)
     print("\n".join(f"removed {run.name} ({run.id})" for run in removed))
 

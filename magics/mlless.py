@@ -56,6 +56,7 @@ class MllessMagics(Magics):
         %mlless session [NAME] [--budget USD]     spent, reserved and left of this notebook's budget, or of a shared one
         %mlless project [NAME] [--budget USD]     the same of a project, over notebooks and days
         %mlless budget --session|--project [NAME] [USD]    the same in other words: --session 2.00
+        RUN may also be the name of a sweep after status, stop, budget, wait, report, dashboard and forget.
         """
         try:
             if cell is None:

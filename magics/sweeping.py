@@ -7,7 +7,7 @@ import builtins
 import keyword
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from IPython.core.error import UsageError
 
@@ -32,8 +32,10 @@ _NOT_OF_TRIALS = ("--resume", "--detach", "--force", "--dry-run", "--name", "--b
 OWN = ("budget", "name", "trials", "sampler", "parallel", "halving", "wait", "on_interrupt")
 
 
-def halving(text: str) -> int | None:
+def halving(text: str) -> int | Literal["auto"] | None:
     """``text`` as an integer; None for ``off``."""
+    if text == "auto":
+        return "auto"
     return None if text == "off" else integer(text)
 
 
@@ -107,7 +109,7 @@ def _wait(sweep: Sweep, *, stops: bool) -> None:
         leaderboard.show(sweep, wait=True)
     except KeyboardInterrupt:
         if not stops:
-            print(f"{leaderboard.sentence(sweep)}; it goes on, %mlless stop {sweep.name} ends it", flush=True)
+            print(goes_on_line(sweep), flush=True)
             return
         sweep.stop()
         print(f"{sweep.name}: interrupted; its trials stop in good order, what was found is kept", flush=True)
@@ -116,6 +118,17 @@ def _wait(sweep: Sweep, *, stops: bool) -> None:
             print(leaderboard.as_text(sweep), flush=True)
         except KeyboardInterrupt:
             print(f"{sweep.name}: returned while its trials stop; {leaderboard.sentence(sweep)}", flush=True)
+
+
+def goes_on_line(sweep: Sweep) -> str:
+    """Printed when the waiting for a live sweep is over."""
+    return f"{leaderboard.sentence(sweep)}; it goes on, %mlless stop {sweep.name} ends it"
+
+
+def standing(sweep: Sweep) -> str:
+    """How far a sweep is, and once it has ended why, in one line."""
+    reason = "" if sweep.is_live else sweep.reason
+    return "; ".join(filter(None, [leaderboard.sentence(sweep), reason]))
 
 
 def _variable(name: str, shell: InteractiveShell) -> str:
@@ -133,6 +146,14 @@ def _variable(name: str, shell: InteractiveShell) -> str:
     return variable
 
 
+def named(words: list[str]) -> Sweep | None:
+    """The newest sweep of this process whose name or id ``words`` are; None if a run has the name and it has ended."""
+    found = next((sweep for sweep in reversed(sweeps()) if words in ([sweep.name], [sweep.id])), None)
+    if found is None or found.is_live or not any(words == [run.name] for run in registry.handles()):
+        return found
+    return None
+
+
 def live_sweep(words: list[str]) -> Sweep | None:
     """The live sweep that ``words`` name, or without words the only one; None if there is none.
 
@@ -143,7 +164,7 @@ def live_sweep(words: list[str]) -> Sweep | None:
     """
     live = [sweep for sweep in sweeps() if sweep.is_live]
     if words:
-        return next((sweep for sweep in live if words == [sweep.name]), None)
+        return next((sweep for sweep in live if words in ([sweep.name], [sweep.id])), None)
     if len(live) != 1:
         return None
     trial = re.compile(rf"{re.escape(live[0].name)}-\d+")

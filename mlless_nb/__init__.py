@@ -207,11 +207,16 @@ _HOMES = {
     "job.scale_in": ["ScaleIn"],
     "job.sync": ["ASP", "BSP", "DBW", "ISP", "SSP", "AdaSync", "BackupWorkers"],
 }
+#: Folders with names for users: ``mlless_nb.models.load_model`` needs no import of its own.
+_FOLDERS = "estimators", "models", "money", "simulate", "telemetry", "widgets"
 
 
 if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept names that do not exist
 
     def __getattr__(name: str) -> Any:
+        if name in _FOLDERS:
+            one_line.install()
+            return importlib.import_module(f".{name}", __name__)
         for home, names in _HOMES.items():
             if name in names:
                 one_line.install()
@@ -222,7 +227,7 @@ if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept names 
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *_FOLDERS})
 
 
 def load_ipython_extension(ip: InteractiveShell) -> Any:

@@ -11,9 +11,10 @@
     ├── ServiceError                   Redis, RabbitMQ, the object storage or the backend failed
     ├── DecodeError (ValueError)       bytes from another process or a file are invalid
     ├── MissingFileError (FileNotFoundError)   there is no such file
+    ├── ModelError (TypeError)         a trained model of this kind lacks what was asked of it
     └── RunError                       a training run failed; the last checkpoint's model is kept
 
-    WaitInterrupted (KeyboardInterrupt)    an interrupt ended a wait for a run
+    WaitInterrupted (KeyboardInterrupt)    an interrupt ended a wait for a run or a sweep
     DataWarning (UserWarning)              a dataset can be trained on, but looks wrong
     JobWarning (UserWarning)               a job can be run, but a field of it looks wrong
 
@@ -97,12 +98,16 @@ class MissingFileError(MllessError, FileNotFoundError):
     """There is no file at a path that the user named."""
 
 
+class ModelError(MllessError, TypeError):
+    """A trained model is asked for what models of its kind do not have."""
+
+
 class RunError(MllessError):
     """A training run failed; the message says what failed, in which worker and step, and what to do."""
 
 
 class WaitInterrupted(OneLine, KeyboardInterrupt):
-    """An interrupt ended the waiting for a run; the message says what becomes of the run."""
+    """An interrupt ended the waiting for a run or a sweep; the message says what becomes of it."""
 
 
 class DataWarning(UserWarning):

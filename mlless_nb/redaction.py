@@ -36,6 +36,7 @@ def remember(*secrets: str | None) -> None:
         forms = {secret, quote(secret, safe=""), quote(secret), json.dumps(secret)[1:-1], repr(secret)[1:-1]}
         with _lock:
             for form in forms:
+                _known.pop(form, None)  # the newest are kept
                 _known[form] = None
             while len(_known) > MOST_SECRETS:
                 del _known[next(iter(_known))]

@@ -5,6 +5,9 @@ design of Cirrus and LambdaML (section 3.2.2), functions compute, and one VM kee
 parameter server, which holds the model, applies the updates that are pushed to it (by gRPC or Thrift in LambdaML), and
 hands out the new model. This one keeps frames as they are: the workers apply each other's updates.
 
+Nor does it speak gRPC: small frames would take three times as long, those of megabytes about as long as they do,
+and functions would carry 18 MB more (`benchmarks/frame_server.py`).
+
 Frames are in its memory; a push is carried out under one lock, so that whoever pulls sees all of it or nothing.
 
 The connection is over TLS with a certificate of the server's own, whose fingerprint is part of the address; the token
@@ -44,6 +47,8 @@ HELLO_S, SILENT_S = 10.0, 3600.0
 MOST_CONNECTIONS = 8192
 #: Bytes of a message beside its frames.
 SLACK_BYTES = 1 << 20
+#: Bytes that are kept with a frame because they came in the same message, as a share of its own.
+SPARE_SHARE = 0.01
 #: Share of the machine's memory that frames may take, unless the user says how much.
 MEMORY_SHARE = 0.75
 
@@ -61,7 +66,9 @@ class FrameTable:
 
     def __init__(self, most_bytes: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.most_bytes, self._clock = most_bytes, clock
-        self._frames: dict[bytes, tuple[float, bytes]] = {}  # with the time when it was pushed, oldest first
+        self._frames: dict[
+            bytes, tuple[float, bytes | memoryview]
+        ] = {}  # with the time when it was pushed, oldest first
         self._n_bytes = 0
         self._lock = threading.Lock()
 
@@ -88,7 +95,7 @@ class FrameTable:
         now = self._clock()
         while self._frames and (oldest := next(iter(self._frames.items())))[1][0] < now - TTL_S:
             self._delete([oldest[0]])
-        new = {key: bytes(value) for key, value in items if value is not None}
+        new = {key: _kept(value) for key, value in items if value is not None}
         n_bytes = sum(len(key) + len(value) for key, value in new.items())
         n_replaced = sum(len(key) + len(self._frames[key][1]) for key in new if key in self._frames)
         if self._n_bytes + n_bytes - n_replaced > self.most_bytes:
@@ -105,6 +112,15 @@ class FrameTable:
                 self._n_bytes -= len(key) + len(found[1])
                 deleted.append((key, None))
         return deleted
+
+
+def _kept(value: bytes | memoryview) -> bytes | memoryview:
+    """``value`` to keep: itself, or a copy if it is a view of a message with much else in it, which it would keep."""
+    if isinstance(value, memoryview):
+        with memoryview(value.obj) as message:
+            if message.nbytes - len(value) > SPARE_SHARE * len(value):
+                return bytes(value)
+    return value
 
 
 class FrameServer:

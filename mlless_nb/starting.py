@@ -1,4 +1,7 @@
-"""``mlless_nb.train`` starts a run; `warn`, of a job whose workers are far too many, comes before every start."""
+"""``mlless_nb.train`` starts a run; `warn`, of a job whose workers are far too many, comes before every start.
+
+`foresee` estimates what a run takes where no view does that.
+"""
 
 from __future__ import annotations
 
@@ -64,3 +67,10 @@ def doubts(job: TrainingJob) -> list[str]:
     from .adviser import foresight  # takes a tenth of a second to import
 
     return foresight.doubts_of_workers(job)
+
+
+def foresee(run: TrainingRun) -> None:
+    """Put what ``run`` is expected to take into its state, soon; all who attach to it show that."""
+    from .adviser import foresight
+
+    foresight.announce(run)

@@ -21,6 +21,7 @@ import redis_cluster
 from audit import unpickling
 from runtimes import SharedRuntime
 from servers import (
+    RABBITMQ_PROGRAMS,
     S3_BUCKET,
     FrameServerProcess,
     MemcachedProcess,
@@ -34,15 +35,6 @@ from servers import (
     missing,
     server_is_up,
 )
-
-#: Where packages put the broker's own script; the one on PATH may be a wrapper that switches users.
-RABBITMQ_PROGRAMS = (
-    "/usr/lib/rabbitmq/bin/rabbitmq-server",
-    "/opt/homebrew/opt/rabbitmq/sbin/rabbitmq-server",
-    "/usr/local/opt/rabbitmq/sbin/rabbitmq-server",
-    "rabbitmq-server",
-)
-
 
 #: Folders whose tests take the longest: they begin with these, so that no worker of the test run is left alone in the
 #: end with a long file.

@@ -39,7 +39,7 @@ class Forked:
         self._client.connect(path)
         request = {"argv": argv, "env": dict(os.environ), "cwd": os.getcwd()}
         self._client.sendall(json.dumps(request).encode() + b"\n")
-        self._said, self._hearing = b"", threading.Lock()
+        self._said, self._incoming = b"", threading.Lock()
         self.args, self.returncode = argv, None
         while b"\n" not in self._said:
             self._hear()
@@ -81,7 +81,7 @@ class Forked:
 
     def _learn(self) -> None:
         # Lithops waits in a thread of its own while others ask: what comes is read by one of them.
-        with self._hearing:
+        with self._incoming:
             if self.returncode is not None:
                 return
             try:

@@ -21,6 +21,13 @@ import pytest
 
 #: Seconds that a server may take to start on a machine that is busy with other things.
 START_S = 60.0
+#: Where packages put the broker's own script; the one on PATH may be a wrapper that switches users.
+RABBITMQ_PROGRAMS = (
+    "/usr/lib/rabbitmq/bin/rabbitmq-server",
+    "/opt/homebrew/opt/rabbitmq/sbin/rabbitmq-server",
+    "/usr/local/opt/rabbitmq/sbin/rabbitmq-server",
+    "rabbitmq-server",
+)
 #: Where the ports of tests begin, and how many the tests of one process choose from.
 FIRST_PORT, PORTS = 16_000, 2_000
 #: The ports that this process was given: a server may be told of its port long before it starts.

@@ -168,3 +168,15 @@ def test_the_site_has_what_is_asked_for(site: Path) -> None:
     options = (site / "api" / "magics.html").read_text("utf-8")
     assert [flag for flag, _ in OPTIONS if f"{flag} " not in options and f"{flag}<" not in options] == []
     assert "Measured by" in (site / "results.html").read_text("utf-8")
+
+
+def test_tests_that_a_page_names_are_there() -> None:
+    """``file.py::test_name``, or the beginning of the name and "..."."""
+    named = re.compile(r"`([\w/]+\.py)::(\w+?)(\.\.\.)?(?:\[[^`]*\])?`")
+    found = [(page.name, *match) for page in PAGES for match in named.findall(page.read_text("utf-8"))]
+    assert len(found) > 30
+    for page, file, name, dots in found:
+        text = (ROOT / "tests" / file.removeprefix("tests/")).read_text("utf-8")
+        assert re.search(rf"^ *def {name}{'' if dots else chr(92) + 'b'}", text, re.MULTILINE), (
+            f"{page}: {file}::{name}"
+        )

@@ -31,10 +31,10 @@ READ_SQLITE += "c.execute('SELECT * FROM t').fetchall()"
 
 
 @contextlib.contextmanager
-def stopped_holder(path: Path, hold: str) -> Iterator[subprocess.Popen[bytes]]:
+def stopped_holder(path: Path, hold: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
     """A process that holds the lock of ``path`` and is stopped."""
     script = f"path = {str(path)!r}; {hold}; print('held', flush=True); import time; time.sleep(600)"
-    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as process:
+    with subprocess.Popen([sys.executable, "-c", script, *arguments], stdout=subprocess.PIPE) as process:
         try:
             assert process.stdout is not None
             assert process.stdout.readline() == b"held\n"
@@ -67,6 +67,19 @@ def test_a_stopped_process_that_holds_a_folder_is_named_and_nothing_is_left(
         assert "\n" not in text
         assert os.listdir(held) == ["state"]
     assert storage.swap("runs/a/other", b"2") is not None  # the lock has ended with its process
+
+
+@ON_LINUX
+def test_a_function_that_is_stopped_while_it_holds_a_folder_is_killed_after_a_lease(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folder, "LEASE_S", 0.1)
+    objects = folder.Folder(str(tmp_path))
+    objects.put("a/state", b"1")
+    with stopped_holder(tmp_path / "a", HOLD_FOLDER, folder.FUNCTION) as holder:
+        assert objects.swap("a/state", b"2", folder.tag_of(b"1"))
+        assert holder.wait(60) == -signal.SIGKILL
+    assert objects.get("a/state") == b"2"
 
 
 @ON_LINUX

@@ -12,8 +12,10 @@ from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
 import mlless_nb
-from mlless_nb import JobError
+from mlless_nb import JobError, choice
 from mlless_nb.errors import CommandError, WaitInterrupted
+from mlless_nb.search.study import Study
+from mlless_nb.search.trial import Trial
 
 
 def script(tmp_path: Path, text: str, **env: str) -> subprocess.CompletedProcess[str]:
@@ -109,6 +111,28 @@ def test_an_interrupted_wait_says_what_becomes_of_the_run(monkeypatch: pytest.Mo
     monkeypatch.delattr(sys, "ps1")
     with pytest.raises(WaitInterrupted, match=r"run 'first' ends with this script .*attach\('first'\)\.model"):
         run.wait()
+
+
+def test_an_interrupted_wait_says_what_becomes_of_the_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(_: float) -> bool:
+        raise KeyboardInterrupt
+
+    sweep = mlless_nb.Sweep("rates", "RMSE", {}, Study({"rank": choice(2, 4)}, "grid", None, None, 0), 1)
+    sweep._budget_usd = 0.05
+    sweep._put(Trial(1, "rates-1", {"rank": 2}, usd=0.0125))
+    monkeypatch.setattr(sweep._over, "wait", interrupt)
+    monkeypatch.setattr("IPython.get_ipython", lambda: None)
+    monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
+    goes_on = r"^sweep 'rates' goes on \(1 of 2 trials, \$0.0125 of \$0.05\); its stop\(\) ends it$"
+    for waits in (lambda: sweep.wait(), lambda: sweep.best, lambda: sweep.best_trial):
+        with pytest.raises(WaitInterrupted, match=goes_on):
+            waits()
+    monkeypatch.delattr(sys, "ps1")
+    with pytest.raises(WaitInterrupted, match=r"sweep 'rates' ends with this script .*runs\(sweep='rates'\) lists its"):
+        sweep.wait()
+    sweep._status = "stopped"
+    with pytest.raises(WaitInterrupted, match=r"^sweep 'rates' has ended: stopped$"):
+        sweep.wait()
 
 
 def test_the_text_is_that_of_the_error() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import importlib.util
+import math
 import random
 import re
 import subprocess
@@ -14,6 +15,8 @@ from types import ModuleType
 import pytest
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
+#: Characters in a rendered line, lines that a picture takes, and lines of two screens.
+WIDTH, PICTURE, TWO_SCREENS = 110, 20, 100
 #: What a template may say in figures of its own: settings, that is, and not what was measured.
 SETTINGS = re.compile(
     r"\{\{[^{}]*\}\}|`[^`]*`|ISP\([\d.]+\)|P=\d+|\(\d+ to \d+\)|MovieLens-\d+M|held-out (?:RMSE|log loss) \|.*"
@@ -55,8 +58,32 @@ def test_no_measured_figure_is_typed_into_a_template(readme: ModuleType) -> None
         assert [line for line in lines if re.search(r"\d", line)] == []
 
 
+def n_rendered(page: str) -> int:
+    """About how many lines a page takes where it is read: paragraphs and cells of tables are wrapped, code is not."""
+    page = re.sub(r"<!--.*?-->\n\n", "", page, flags=re.DOTALL)
+    page = re.sub(r"<picture>.*?</picture>\n", "```\n" + "picture\n" * PICTURE + "```\n", page, flags=re.DOTALL)
+    page = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", page)
+    texts = re.split(r"^```.*\n", page, flags=re.MULTILINE)
+    n_lines = sum(code.count("\n") for code in texts[1::2])
+    for text in texts[::2]:
+        whole = re.sub(r"(?<=[^\n])\n(?=[^\n|#-])", " ", re.sub(r"[*`]|^\|-.*\n", "", text, flags=re.MULTILINE))
+        for line in whole.splitlines():
+            cells = line.strip("|").split(" | ") if line.startswith("|") else [line]
+            n_lines += max(1, *(math.ceil(len(cell.strip()) / (WIDTH // len(cells))) for cell in cells))
+    return n_lines
+
+
+def test_lines_are_counted_as_they_are_rendered() -> None:
+    word = "a" * (WIDTH - 1)
+    assert n_rendered("# Title\n\nOne\nparagraph.\n") == 3
+    assert n_rendered(f"[{word}](https://a.place)\n{word}\n\n- one\n- {word}\n  two\n") == 2 + 1 + 1 + 2
+    assert n_rendered(f"| a | b |\n|---|---|\n| {word} | b |\n") == 1 + 2
+    assert n_rendered(f"```python\n{word}{word}\n\nrun\n```\n\n<!-- no line -->\n\nend\n") == 3 + 2
+    assert n_rendered("<picture>\n  <img>\n</picture>\n") == PICTURE
+
+
 def test_the_readme_is_two_screens() -> None:
-    assert len((BENCHMARKS.parent / "README.md").read_text("utf-8").splitlines()) <= 120
+    assert n_rendered((BENCHMARKS.parent / "README.md").read_text("utf-8")) <= TWO_SCREENS
 
 
 @pytest.mark.long
@@ -84,6 +111,14 @@ def test_the_five_lines_lead_from_a_csv_to_a_model(tmp_path: Path) -> None:
 
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("film ") == 10
+
+
+def test_what_pages_and_outputs_call_is_there_without_another_import(tmp_path: Path) -> None:
+    """As ``mlless_nb.models.load_model``, which a finished run prints."""
+    folders = "estimators", "models", "money", "simulate", "telemetry", "widgets"
+    called = "".join(f"mlless_nb.{folder}\nassert {folder!r} in dir(mlless_nb)\n" for folder in folders)
+    for line in (f"import mlless_nb\n{called}", "import mlless_nb\nmlless_nb.models.load_model"):
+        subprocess.run([sys.executable, "-c", line], cwd=tmp_path, check=True)
 
 
 RESULTS = """## A step (`step.py`)

@@ -11,8 +11,10 @@ Views read telemetry and send the user's commands; they decide nothing::
     workflow.py      one step of a stateless run: its functions, objects and times
     live_line.py     one line of a terminal, rewritten
     tables.py        tables as text and HTML, pure; run_tables.py comparison.py: many runs
-    leaderboard.py   a sweep as a table; live_leaderboard.py: during the sweep, with its .js; parallel_coordinates.py
+    leaderboard.py   a sweep as a table; parallel_coordinates.py: its trials as a figure
+    live_leaderboard.py  both during the sweep, with .js and .css; uses live_coordinates.py
     display.py       chooses the view for a front end; uses frontend.py
+    access.py        how code there reaches the run
 """
 
 from __future__ import annotations

@@ -15,6 +15,9 @@ from .tables import html_table, text_table
 COLOURS = ("#0072B2", "#D55E00", "#00795a", "#CC79A7", "#8a5a9e", "#b8860b", "#7a7d82", "#c2185b")
 _DASHES = ("solid", "dash", "dot")
 _HEAD = ("run", "best", "last", "steps", "time", "cost", "status")
+#: Most runs that have a column each.
+_COLUMNS = 4
+_SAME = "their settings are the same"
 
 
 def plotly_figure(comparison: Any) -> Any:
@@ -54,12 +57,9 @@ def plotly_figure(comparison: Any) -> Any:
 
 def as_text(comparison: Any) -> str:
     """Figures and differing settings as lines."""
-    labels = [run.label for run in comparison.runs]
-    parts = [text_table(_HEAD, list(map(_row, comparison.runs)))]
-    if comparison.settings:
-        parts.append(text_table(("setting", *labels), _settings(comparison)))
-    else:
-        parts.append("their settings are the same")
+    parts = [text_table(head, rows) for head, rows in _tables(comparison)]
+    if not comparison.settings:
+        parts.append(_SAME)
     return "\n\n".join(parts)
 
 
@@ -69,11 +69,14 @@ def as_html(comparison: Any) -> str:
     losses = [(run.entry.best_loss, number) for number, run in enumerate(runs) if run.entry.best_loss is not None]
     is_one_metric = len({run.entry.metric for run in runs}) == 1
     best = min(losses)[1] if losses and is_one_metric else None
-    tables = html_table(_HEAD, list(map(_row, runs)), strong=best)
+    if _is_sheet(comparison):
+        tables = [html_table(*table, strong_column=None if best is None else best + 1) for table in _tables(comparison)]
+    else:
+        figures, *settings = _tables(comparison)
+        tables = [html_table(*figures, strong=best), *(html_table(*table) for table in settings)]
     if not comparison.settings:
-        return f"{tables}<div>their settings are the same</div>"
-    head = ("setting", *(run.label for run in runs))
-    return f'{tables}<div style="height:8px"></div>{html_table(head, _settings(comparison))}'
+        tables.append(f"<div>{_SAME}</div>")
+    return '<div style="height:8px"></div>'.join(tables)
 
 
 def show(comparison: Any) -> None:
@@ -94,14 +97,25 @@ def plotly_bundle(drawn: Any, told: str) -> dict[str, Any]:
     return {"application/vnd.plotly.v1+json": json.loads(drawn.to_json()), "text/plain": f"[figure: {told}]"}
 
 
+def _is_sheet(comparison: Any) -> bool:
+    """Whether there is a column for each run, with all of it: then a narrow page has room for it."""
+    return len(comparison.runs) <= _COLUMNS
+
+
+def _tables(comparison: Any) -> list[tuple[tuple[str, ...], list[tuple[str, ...]]]]:
+    """Heads and rows: a table with a column for each run, or one with a row for each and one of the settings."""
+    rows = [_row(run) for run in comparison.runs]
+    settings = [(name, *map(shown, values)) for name, values in comparison.settings.items()]
+    labels = tuple(run.label for run in comparison.runs)
+    if _is_sheet(comparison):
+        return [(("run", *labels), [*list(zip(_HEAD, *rows, strict=True))[1:], *settings])]
+    return [(_HEAD, rows), *([(("setting", *labels), settings)] if settings else [])]
+
+
 def _row(run: Any) -> tuple[str, ...]:
     entry = run.entry
     figures = (f"{entry.steps:,}", duration(entry.seconds), usd(entry.usd), entry.status)
     return run.label, metric(entry.best_loss), metric(entry.last_loss), *figures
-
-
-def _settings(comparison: Any) -> list[tuple[str, ...]]:
-    return [(name, *map(shown, values)) for name, values in comparison.settings.items()]
 
 
 def shown(value: Any) -> str:

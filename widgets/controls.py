@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import MllessError
+from .access import access_to
 
 #: Acknowledgements that are kept for repeated commands.
 KEPT_REPLIES = 200
@@ -35,7 +36,7 @@ class Controls:
 
     def __init__(self, run: Any, on_resumed: Callable[[Any], None] = lambda _run: None) -> None:
         self._run, self._on_resumed = run, on_resumed
-        self._is_resumed = False
+        self._next: tuple[Any, float] | None = None  # the run that goes on from this one, and its dollars
         self._replies: OrderedDict[str, dict[str, Any]] = OrderedDict()
         self._lock = threading.Lock()
         self.stop_asked = False
@@ -88,7 +89,7 @@ class Controls:
             return "There is nothing to go on from here."
         if getattr(self._run, "job", None) is None:
             return f'Its data is not known here: mlless_nb.train(job, resume="{self._run.name}") goes on from it.'
-        return "It goes on as another run." if self._is_resumed else ""
+        return self._told_of_next()
 
     def _resume(self, usd: float) -> tuple[bool, str]:
         if self._run.telemetry.state.is_live:
@@ -96,9 +97,17 @@ class Controls:
         if self.cannot_resume:
             return False, self.cannot_resume
         run = self._run.resume(budget=usd)
-        self._is_resumed = True
+        self._next = run, usd
         self._on_resumed(run)
-        return True, f"It goes on as another run with ${usd:g}: {run.name}."
+        return True, self._told_of_next()
+
+    def _told_of_next(self) -> str:
+        if self._next is None:
+            return ""
+        run, usd = self._next
+        # after a reload of the page no output can be replaced, and nobody notices here
+        shown = f"{access_to(run).handle}.dashboard() shows it if it does not appear here."
+        return f"It goes on as another run with ${usd:g}: {shown}"
 
 
 def _whole(value: object) -> int:

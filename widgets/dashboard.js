@@ -81,6 +81,7 @@ class View {
       return { title: chart.querySelector("span"), note: chart.querySelector("em"), plot: svg.parentElement, svg, cross, drag, tip };
     });
     this.pointer = new Pointer(this);
+    this.budget = new Field(this.refs.budget);
     this.wire();
     el.append(this.root);
     this.drawn = 0;
@@ -109,7 +110,6 @@ class View {
     stop.onclick = () => this.store.ask("stop", null, "Asking the run to stop");
     remove.onclick = () => this.store.ask("scale_in", 1, "Asking for one worker less");
     tuner.onclick = () => this.store.ask("tune", this.store.status.tuner === "paused", "Asking the auto-tuner");
-    budget.oninput = () => (budget.dataset.edited = "yes");
     more.oninput = () => (more.dataset.edited = "yes");
     const onEnter = (form, act) => {
       form.onsubmit = (event) => {
@@ -117,7 +117,10 @@ class View {
         act();
       };
     };
-    onEnter(budgetForm, () => this.store.ask("budget", budget.value, "Asking for the new budget"));
+    onEnter(budgetForm, () => {
+      const taken = this.budget.sent(this.store.status.budget_value ?? "");
+      this.store.ask("budget", budget.value, "Asking for the new budget", taken);
+    });
     onEnter(moreForm, () => this.store.ask("continue", more.value, "Starting a run that goes on from here"));
     keepKeys(this.root);
   }
@@ -207,9 +210,7 @@ class View {
     refs.moreForm.hidden = !isOver || Boolean(cannot.resume);
     setText(refs.tuner, status.tuner === "paused" ? "Resume auto-tuner" : "Pause auto-tuner");
     const waiting = (status.pending || []).join(" ");
-    if (store.refused !== "budget" && !asking && !waiting && document.activeElement !== refs.budget) delete refs.budget.dataset.edited;
-    // a refused text stays, so that it can be changed
-    if (!refs.budget.dataset.edited && !status.refusal) refs.budget.value = status.budget_value ?? "";
+    this.budget.draw(status.budget_value ?? "", Boolean(waiting));
     if (!refs.more.dataset.edited) refs.more.value = status.more_value ?? "";
     const idle = isOver ? cannot.resume || "" : [cannot.stop || cannot.scale_in, status.floor_text].filter(Boolean).join(" ");
     const refusal = status.refusal ? { text: `Refused: ${status.refusal}`, tone: "bad" } : null;

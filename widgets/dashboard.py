@@ -3,7 +3,8 @@
 Data reaches the browser in two ways. Custom messages carry new rows (float32, in a buffer) and figures; messages sent
 before a view exists are lost. The ``snapshot`` and ``status`` traits therefore carry a small version of the whole run.
 A view sends "hello" when it appears and whenever a batch is missing, and receives all rows in reply. The browser
-answers by custom messages only. At the end a static view replaces the widget in the notebook; as long as the kernel
+answers by custom messages only; a "ping" of a page that has heard nothing for a while is answered, so that a kernel
+that was restarted is noticed. At the end a static view replaces the widget in the notebook; as long as the kernel
 lives, the browser shows the live view in its place.
 """
 
@@ -22,6 +23,7 @@ from IPython.display import display, update_display
 
 from ..driver import runs as registry
 from ..telemetry.live import RunState
+from .access import access_to
 from .controls import Controls
 from .earlier import curves_of
 from .feed import Feed
@@ -30,7 +32,17 @@ from .static import static_bundle
 from .view_model import RECENT_ROWS, cost_text, words_of, workers_of
 
 #: The parts of the widget's one module, in their order.
-PARTS = ("keys.js", "panels.js", "charts.js", "store.js", "table.js", "details.js", "dashboard.js")
+PARTS = (
+    "keys.js",
+    "presence.js",
+    "panels.js",
+    "charts.js",
+    "store.js",
+    "table.js",
+    "details.js",
+    "field.js",
+    "dashboard.js",
+)
 #: Most rows in the reply to "hello": more than in a snapshot, which is saved with the notebook.
 HELLO_ROWS = 4000
 #: Least seconds between two computations of the workers' times, unless somebody comes or leaves.
@@ -84,6 +96,9 @@ class Dashboard(anywidget.AnyWidget):
         self._display_id = instead_of or f"mlless-{self.model_id}"
         display(self, display_id=self._display_id, update=bool(instead_of))
         self._feed.start()
+        from ..adviser import foresight  # takes a moment to import, while the page draws
+
+        foresight.announce(self._run)
 
     def join(self, timeout_s: float | None = None) -> None:
         """Wait until the run's end is shown."""
@@ -121,7 +136,9 @@ class Dashboard(anywidget.AnyWidget):
             return
         self.is_seen = True
         command = message.get("cmd")
-        if command != "hello":
+        if command == "ping":
+            self.send({"kind": "pong"})
+        elif command != "hello":
             self.send(self._controls.handle(message))
         if command in ("hello", "continue"):  # after the end no feed tells the browser what has changed
             with self._telling:
@@ -131,16 +148,16 @@ class Dashboard(anywidget.AnyWidget):
 
     def _show_resumed(self, run: Any) -> None:
         """Show the run that goes on from this one in its place, and give it the notebook's variable of its name."""
-        shell = get_ipython()
-        if shell is not None and shell.user_ns.get(run.name) is self._run:
-            shell.user_ns[run.name] = run
+        shell, variable = get_ipython(), run.name.replace("-", "_")
+        if shell is not None and shell.user_ns.get(variable) is self._run:
+            shell.user_ns[variable] = run
         Dashboard(run).display(instead_of=self._display_id)
 
     def _view(self, state: RunState, *, is_batch: bool = False) -> dict[str, Any]:
         """What the browser shows beside the curves; for a batch of rows maybe with workers' times of a second ago."""
         telemetry = self._run.telemetry
         recent = telemetry.rows_since(max(telemetry.n_rows - RECENT_ROWS, 0))
-        view = words_of(state, recent, stop_asked=self._controls.stop_asked)
+        view = words_of(state, recent, stop_asked=self._controls.stop_asked, access=access_to(self._run))
         now, working = time.monotonic(), (state.status, state.n_workers, state.leaving)
         before, computed_s, shown = self._workers
         if not is_batch or before != working or now >= computed_s + WORKERS_S:

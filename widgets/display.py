@@ -6,6 +6,8 @@ import sys
 import time
 from typing import Any
 
+from ..driver.interrupts import interrupted_line
+from ..errors import WaitInterrupted
 from .frontend import Frontend, can_click, detect
 from .live_line import follow
 from .static import static_bundle
@@ -29,11 +31,22 @@ def show(run: Any, wait: bool = False, frontend: Frontend | None = None) -> None
     ----------
     run : TrainingRun
     wait : bool
-        Return when the run has ended. ``KeyboardInterrupt`` is raised within 50 ms and does not affect the run.
+        Return when the run has ended.
     frontend : Frontend, optional
         Replaces the result of `detect`.
+
+    Raises
+    ------
+    WaitInterrupted
+        On an interrupt while it waits, within 50 ms, as from ``run.wait()``.
     """
-    kind = frontend or detect()
+    try:
+        _show(run, wait, frontend or detect())
+    except KeyboardInterrupt:
+        raise WaitInterrupted(interrupted_line(run.telemetry.state)) from None
+
+
+def _show(run: Any, wait: bool, kind: Frontend) -> None:
     if can_click(kind):
         from .dashboard import Dashboard
 
@@ -48,6 +61,9 @@ def show(run: Any, wait: bool = False, frontend: Frontend | None = None) -> None
             _follow(run, lambda: False)
         return
     print(line_of(run.telemetry.state), flush=True)
+    from ..adviser import foresight  # takes a moment to import
+
+    foresight.announce(run)
     if wait:
         if kind == "terminal" and sys.stdout.isatty():
             follow(run, sys.stdout)

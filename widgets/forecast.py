@@ -6,7 +6,7 @@ import math
 from typing import Any, NamedTuple
 
 from ..telemetry.live import COLUMNS, RunState
-from .format import duration, metric, passes, rounded, usd
+from .format import duration, metric, reached, rounded, usd
 from .rows import Rows
 
 #: Least rows for a statement on how fast a run is.
@@ -67,7 +67,7 @@ def progress_of(state: RunState, recent: Rows) -> dict[str, Any]:
         return {"share": max((one.share for one in ends), default=None), "text": ""}
     end = min(ends, key=lambda one: one.left_s, default=None)
     if end is None:
-        return {"share": None, "text": f"epoch {passes(state.epoch)} · ends when you stop it"}
+        return {"share": None, "text": f"epoch {reached(state.epoch)} · ends when you stop it"}
     parts = [end.text]
     may = state.stop_rules.get("may_settle", False) or state.target is not None
     if math.isfinite(end.left_s):
@@ -131,7 +131,7 @@ def _ends(state: RunState, recent: Rows) -> list[End]:
     ends: list[End] = []
     upto = "of at most" if rules.get("may_settle") else "of"
     if (epochs := rules.get("epochs")) is not None:
-        text = f"epoch {passes(state.epoch)} {upto} {epochs:g}"
+        text = f"epoch {reached(state.epoch)} {upto} {epochs:g}"
         ends.append(End(text, min(state.epoch / epochs, 1.0), left("epoch", epochs - state.epoch)))
     if (steps := rules.get("steps")) is not None:
         text = f"step {state.step:,} {upto} {steps:,}"
@@ -143,5 +143,5 @@ def _ends(state: RunState, recent: Rows) -> list[End]:
         rest_s = (state.budget_usd - state.spent_usd) / state.rate_usd_s if state.rate_usd_s > 0 else math.inf
         share = min(state.spent_usd / state.budget_usd, 1.0)
         spent = f"{rounded(state.spent_usd)} of {usd(state.budget_usd, trim=True)}"
-        ends.append(End(f"epoch {passes(state.epoch)} · {spent}", share, max(rest_s, 0.0)))
+        ends.append(End(f"epoch {reached(state.epoch)} · {spent}", share, max(rest_s, 0.0)))
     return ends

@@ -95,3 +95,9 @@ def rough_metric(value: float | None) -> str:
 def passes(epoch: float) -> str:
     """Passes over the training data: ``3.4``, ``64``."""
     return f"{epoch:.1f}" if epoch < 9.95 else f"{epoch:.0f}"
+
+
+def reached(epoch: float) -> str:
+    """How far a run is, in epochs: ``10.1``, ``1234``; rounded down, so that the last one is not over early."""
+    tenths = math.floor(10 * epoch + 1e-6)  # 24.999999999 may be 25 in another order of sums
+    return f"{tenths / 10:.1f}" if tenths < 10_000 else f"{tenths // 10}"

@@ -28,16 +28,19 @@ def detect(shell: Any = None) -> Frontend:
         if asked not in _FORCED:
             raise JobError("MLLESS_PROGRESS", asked, "widget, text or none")
         return _FORCED[asked]
-    if shell is None:
-        ipython = sys.modules.get("IPython")
-        shell = ipython.get_ipython() if ipython is not None else None
-    kernel = getattr(shell, "kernel", None)
+    kernel = getattr(shell_here() if shell is None else shell, "kernel", None)
     if kernel is None:
         return "terminal"
     if os.environ.get("SERVER_SOFTWARE", "").startswith("voila"):
         return "voila"
     # a client that cannot answer input() has no user in front of it
     return "live" if getattr(kernel, "_allow_stdin", True) else "batch"
+
+
+def shell_here() -> Any:
+    """The shell of IPython, also that of a notebook's kernel; None in plain Python."""
+    ipython = sys.modules.get("IPython")
+    return ipython.get_ipython() if ipython is not None else None
 
 
 def can_click(frontend: Frontend) -> bool:

@@ -1,20 +1,27 @@
-// A sweep's live leaderboard: the table that leaderboard.py makes, and a button that stops the sweep.
+// A sweep's live leaderboard: the drawing and the table that Python makes, and a button that stops the sweep.
 
 const ASK_AGAIN_MS = 1500;
 
 function render({ model, el }) {
   const root = Object.assign(document.createElement("div"), { className: "mlless-sweep" });
+  const chart = Object.assign(document.createElement("div"), { className: "mlless-coordinates" });
   const table = document.createElement("div");
   const stop = Object.assign(document.createElement("button"), { type: "button", title: "Keeps what was found" });
-  root.append(table, stop);
+  root.append(chart, table, stop);
   keepKeys(root);
   let timer = null;
   let isGone = false;
 
+  const drawChart = () => (chart.innerHTML = model.get("chart"));
   const drawTable = () => {
     const left = table.querySelector(".mlless-scroll")?.scrollLeft ?? 0;
     const hadFocus = table.contains(document.activeElement);
     table.innerHTML = model.get("table");
+    if (isGone && !model.get("is_over")) {
+      const { text, words } = model.get("if_restarted");
+      table.querySelector("b").textContent = text;
+      for (const cell of table.querySelectorAll("td:last-child")) cell.textContent = words[cell.textContent] ?? cell.textContent;
+    }
     const box = table.querySelector(".mlless-scroll");
     if (box) box.scrollLeft = left;
     if (hadFocus) root.focus({ preventScroll: true });
@@ -26,30 +33,42 @@ function render({ model, el }) {
     stop.disabled = isGone || model.get("is_stopping") || timer !== null;
     stop.textContent = isGone ? "The kernel was restarted" : stop.disabled ? "Stopping ..." : "Stop the sweep";
   };
-  const onRestart = () => {
-    isGone = true;
+  const draw = (isLost) => {
+    isGone = isLost;
+    drawTable();
     drawStop();
   };
+  const presence = new Presence(model, () => !isGone && !model.get("is_over"), () => draw(true));
+  const hear = () => {
+    presence.hear();
+    if (isGone) draw(false); // it is there after all
+  };
+  const onTable = () => {
+    presence.hear();
+    draw(false);
+  };
   stop.onclick = () => {
-    const send = () => model.send({ cmd: "stop" });
+    const send = () => presence.send({ cmd: "stop" });
     timer = setInterval(send, ASK_AGAIN_MS); // a message may be lost
     send();
     drawStop();
     root.focus({ preventScroll: true }); // a disabled button loses the keys to the notebook
   };
-  model.on("change:table", drawTable);
-  model.on("change:is_stopping", drawStop);
-  model.on("change:is_over", drawStop);
-  model.on("comm_live_update", onRestart);
-  drawTable();
-  drawStop();
+  const listeners = {
+    "change:chart": drawChart,
+    "change:table": onTable,
+    "change:is_stopping": drawStop,
+    "change:is_over": drawStop,
+    "msg:custom": hear,
+  };
+  for (const [name, listener] of Object.entries(listeners)) model.on(name, listener);
+  drawChart();
+  draw(false);
   el.append(root);
   return () => {
     clearInterval(timer);
-    model.off("change:table", drawTable);
-    model.off("change:is_stopping", drawStop);
-    model.off("change:is_over", drawStop);
-    model.off("comm_live_update", onRestart);
+    presence.close();
+    for (const [name, listener] of Object.entries(listeners)) model.off(name, listener);
   };
 }
 

@@ -8,6 +8,7 @@ from html import escape
 from typing import Any
 
 from ..plurals import count
+from ..telemetry.live import LIVE
 from .comparison import plotly_bundle, shown
 from .display import FIRST_LINE_S, LINE_EVERY_S
 from .format import duration, metric, percent, usd
@@ -66,6 +67,15 @@ def as_html(sweep: Any) -> str:
     kinds = "mlless-leaderboard mathjax_ignore tex2jax_ignore"  # dollar signs are not formulas
     # a notebook's widgets have other line heights than its outputs
     return f'<div class="{kinds}" style="line-height:1.45" role="status">{head}{table if rows else ""}</div>'
+
+
+def if_restarted(sweep: Any) -> dict[str, Any]:
+    """What a browser shows when it notices that the sweep's kernel is gone.
+
+    A ``text`` in place of the `sentence`, and ``words`` in place of the statuses of live trials.
+    """
+    text = f"{sweep.name}: the kernel was restarted; its trials were stopped and saved: "
+    return {"text": f"{text}mlless_nb.runs(sweep={sweep.name!r})", "words": dict.fromkeys(LIVE, "stopped")}
 
 
 def _head(sweep: Any) -> tuple[str, ...]:

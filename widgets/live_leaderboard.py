@@ -1,6 +1,6 @@
-"""The live leaderboard of a sweep in a notebook: a table that follows it, and a Stop button.
+"""The live leaderboard of a sweep in a notebook: a drawing and a table that follow it, and a Stop button.
 
-At the end the static table and the figure take its place, which stay in the saved notebook.
+At the end the figure and the static table take its place, which stay in the saved notebook.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ import traitlets
 from IPython.display import display, update_display
 
 from .dashboard import let_browser_choose_subshell
-from .leaderboard import as_html, static_bundles
+from .leaderboard import as_html, if_restarted, static_bundles
+from .live_coordinates import live_coordinates
 
 #: The parts of the widget's one module, in their order.
-PARTS = ("keys.js", "leaderboard.js")
+PARTS = ("keys.js", "presence.js", "leaderboard.js")
 #: Least seconds between two tables that are sent to the browser.
 SEND_S = 0.25
 
@@ -37,18 +38,22 @@ class Leaderboard(anywidget.AnyWidget):
     _css = Path(__file__).parent / "leaderboard.css"
     #: The table as HTML.
     table = traitlets.Unicode().tag(sync=True)
+    #: The trials as parallel coordinates, see `live_coordinates`; it stands above the table, which grows.
+    chart = traitlets.Unicode().tag(sync=True)
     #: Whether the button was pressed, as the browser is told.
     is_stopping = traitlets.Bool(False).tag(sync=True)
     #: Whether the sweep has ended; seen where the static table could not take this one's place, after a reload.
     is_over = traitlets.Bool(False).tag(sync=True)
+    #: See `leaderboard.if_restarted`.
+    if_restarted = traitlets.Dict().tag(sync=True)
 
     def __init__(self, sweep: Any) -> None:
         self._sweep = sweep
         name = secrets.token_hex(6)
-        #: The display ids of the table's and of the figure's output.
-        self._display_ids = (f"mlless-sweep-{name}", f"mlless-figure-{name}")
+        #: The display ids of the widget's output, and of an empty one below it.
+        self._display_ids = (f"mlless-sweep-{name}", f"mlless-trials-{name}")
         self._feed = threading.Thread(target=self._follow, name=f"mlless-leaderboard-{name}", daemon=True)
-        super().__init__(table=as_html(sweep))
+        super().__init__(table=as_html(sweep), chart=live_coordinates(sweep), if_restarted=if_restarted(sweep))
         let_browser_choose_subshell(self.comm)
         self.on_msg(self._on_message)
 
@@ -66,14 +71,23 @@ class Leaderboard(anywidget.AnyWidget):
         seen = 0
         while self._sweep.is_live:
             seen = self._sweep.wait_for_change(seen, 1.0)
-            self.table = as_html(self._sweep)
+            self._draw()
             time.sleep(SEND_S)
         with self.hold_sync():
-            self.table, self.is_over = as_html(self._sweep), True
-        for bundle, display_id in zip(static_bundles(self._sweep), self._display_ids, strict=False):
+            self._draw()
+            self.is_over = True
+        # the figure, if there is one, where the drawing was
+        for bundle, display_id in zip(reversed(static_bundles(self._sweep)), self._display_ids, strict=False):
             update_display(bundle, raw=True, display_id=display_id)
 
+    def _draw(self) -> None:
+        with self.hold_sync():
+            self.table, self.chart = as_html(self._sweep), live_coordinates(self._sweep)
+
     def _on_message(self, _widget: Any, message: Any, _buffers: Any) -> None:
-        if isinstance(message, dict) and message.get("cmd") == "stop":  # may come again
+        command = message.get("cmd") if isinstance(message, dict) else None
+        if command == "stop":  # may come again
             self._sweep.stop()
             self.is_stopping = True
+        if command in ("stop", "ping"):  # a page that hears nothing takes the kernel for restarted
+            self.send({"kind": "pong"})

@@ -13,6 +13,8 @@ HEAD_SHARE, HEAD_LEAST = 0.04, 20
 DIVERGES = 30.0
 #: Losses above this many times the lowest one are clipped.
 MOST_DECADES = 1e6
+#: Room below and above the losses, as a share of their range.
+PAD = 0.06
 
 Floats = NDArray[np.float64]
 
@@ -41,3 +43,11 @@ def loss_range(curves: list[tuple[Floats, Floats]], last_step: float, levels: li
     if is_log and high > MOST_DECADES * low:
         return LossRange(low, MOST_DECADES * low, True, high)
     return LossRange(low, high, is_log, None)
+
+
+def padded(low: float, high: float, is_log: bool, above: float = PAD) -> tuple[float, float]:
+    """The ends of an axis with room below and ``above`` what it shows."""
+    if is_log:
+        return low / (high / low) ** PAD, high * (high / low) ** above
+    pad = (high - low) * PAD or abs(high) * PAD or 1.0
+    return low - pad, high + ((high - low) * above or pad)

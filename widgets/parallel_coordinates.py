@@ -29,26 +29,49 @@ class Axis(NamedTuple):
     tick_texts: list[str]
 
 
-def parallel_coordinates(sweep: Any) -> Any:
-    """The trials with a loss as a plotly ``Figure``, the best one on top."""
-    import plotly.graph_objects as go
+class Line(NamedTuple):
+    """One trial: its name, its settings and loss as text, its places on the axes, and how it is drawn."""
 
+    name: str
+    told: str
+    places: list[float]
+    colour: str
+    width: float
+    opacity: float
+
+
+def coordinates(sweep: Any) -> tuple[list[Axis], list[Line]]:
+    """The axes, and a line for each trial with a loss, the best one last."""
     trials = [trial for trial in reversed(sweep.ranked) if trial.loss is not None]
     settings = {name: [trial.settings.get(name) for trial in trials] for name in sweep.spaces}
     axes = [axis_of(name, space, settings[name]) for name, space in sweep.spaces.items()]
     axes.append(_losses(f"best {sweep.metric}", [trial.loss for trial in trials]))
-    figure = go.Figure()
+    lines = []
     for number, trial in enumerate(trials):
-        is_best, told = number == len(trials) - 1, _told(trial.settings, sweep.metric, trial.loss)
+        places, told = [axis.places[number] for axis in axes], _told(trial.settings, sweep.metric, trial.loss)
+        opacity = _PALEST + (_DARKEST - _PALEST) * (number + 1) / len(trials)
+        lines.append(Line(trial.name, told, places, _OTHERS, 1.5, opacity))
+    if lines:
+        lines[-1] = lines[-1]._replace(colour=_BEST, width=3.0, opacity=1.0)
+    return axes, lines
+
+
+def parallel_coordinates(sweep: Any) -> Any:
+    """The trials with a loss as a plotly ``Figure``, the best one on top."""
+    import plotly.graph_objects as go
+
+    axes, lines = coordinates(sweep)
+    figure = go.Figure()
+    for line in lines:
         figure.add_scatter(
             x=list(range(len(axes))),
-            y=[axis.places[number] for axis in axes],
+            y=line.places,
             mode="lines+markers",
-            name=trial.name,
-            line={"color": _BEST if is_best else _OTHERS, "width": 3 if is_best else 1.5},
+            name=line.name,
+            line={"color": line.colour, "width": line.width},
             marker={"size": 5},
-            opacity=1.0 if is_best else _PALEST + (_DARKEST - _PALEST) * (number + 1) / len(trials),
-            hovertemplate=f"{escape(told)}<extra>{escape(trial.name)}</extra>",
+            opacity=line.opacity,
+            hovertemplate=f"{escape(line.told)}<extra>{escape(line.name)}</extra>",
             showlegend=False,
         )
     for x, axis in enumerate(axes):
@@ -101,7 +124,9 @@ def _numbers(name: str, values: Sequence[float], low: float | None = None, high:
 
 def _losses(name: str, losses: Sequence[float]) -> Axis:
     """The axis of the loss. Those of diverged trials are at its top: in their range the others would be one point."""
-    low = min(losses, default=0.0)
+    if not losses:
+        return Axis(name, [], [], [])
+    low = min(losses)
     near = [loss for loss in losses if low <= 0 or loss <= DIVERGES * low]
     if len(near) == len(losses):
         return _numbers(name, losses)

@@ -42,9 +42,10 @@ def decimate(rows: ViewRows, most: int = SNAPSHOT_ROWS) -> ViewRows:
         kept.append(evaluated[np.linspace(0, len(evaluated) - 1, min(part - 1, len(evaluated))).astype(np.intp)])
         kept.append(evaluated[[np.argmin(rows[evaluated, _VALIDATION])]])  # the best one is marked in the chart
     n_stretches = (most - 2 - 2 * (part // 2) - part) // 2
-    length = len(rows) // n_stretches
-    starts = np.arange(n_stretches) * length
-    stretches = rows[: n_stretches * length, _LOSS].reshape(n_stretches, length)
+    length = -(-len(rows) // n_stretches)
+    starts = np.arange(0, len(rows), length)
+    stretches = np.full((len(starts), length), np.nan, dtype=np.float32)  # the last one may be shorter
+    stretches.flat[: len(rows)] = rows[:, _LOSS]
     kept.append(starts + np.argmin(np.where(np.isfinite(stretches), stretches, np.inf), axis=1))
     kept.append(starts + np.argmax(np.where(np.isfinite(stretches), stretches, -np.inf), axis=1))
     thinned: ViewRows = rows[np.unique(np.concatenate(kept))]

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from .access import access_to
 from .forecast import forecast_lines
 from .format import metric, usd
 from .rows import VIEW_COLUMNS, ViewRows, view_rows
@@ -40,7 +41,7 @@ def static_bundle(run: Any, card: str = "") -> dict[str, str]:
     ``card``: a class of the text/html, by which a living widget finds it.
     """
     state, rows = run.telemetry.state, run.telemetry.rows_since(0)
-    view = view_of(state, rows[-RECENT_ROWS:])
+    view = view_of(state, rows[-RECENT_ROWS:], access=access_to(run))
     drawn = view_rows(rows)
     return {
         "image/svg+xml": svg(state, drawn),
@@ -52,10 +53,10 @@ def static_bundle(run: Any, card: str = "") -> dict[str, str]:
 def text_summary(run: Any, next_text: str | None = None) -> str:
     """The run now in a few lines of plain text.
 
-    ``next_text`` says what may be done after the end; None: what a notebook can do.
+    ``next_text`` says what may be done after the end; None: what can be done here.
     """
     state, rows = run.telemetry.state, run.telemetry.rows_since(max(run.telemetry.n_rows - RECENT_ROWS, 0))
-    view = view_of(state, rows)
+    view = view_of(state, rows, access=access_to(run))
     lines = [
         f"{view['name'] or view['run_id']}: {view['word'].lower()}" + (f". {view['reason']}" if view["reason"] else "")
     ]

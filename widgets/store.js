@@ -77,10 +77,9 @@ class Store {
     this.open = new Map(); // commands without an acknowledgement: id -> timer
     this.listeners = new Set();
     this.earlier = model.get("earlier") || [];
+    this.presence = new Presence(model, () => this.status.is_live, () => this.lose());
     this.rows.replace(floatsOf(model.get("snapshot")));
     model.on("msg:custom", (message, buffers) => this.receive(message, buffers));
-    // The front end says so when the kernel restarts. Should it be there after all, its next message tells the truth.
-    model.on("comm_live_update", () => this.lose());
     model.on("change:status", () => this.setStatus(model.get("status")));
     model.on("change:snapshot", () => {
       if (!this.rows.n) this.rows.replace(floatsOf(model.get("snapshot")));
@@ -89,6 +88,7 @@ class Store {
   }
 
   receive(message, buffers) {
+    this.presence.hear();
     if (message.kind === "rows") {
       if (!this.rows.append(floatsOf(buffers[0]), message.first) || this.status.status === "gone") this.hello();
       this.setStatus({ ...this.status, ...message.status });
@@ -100,7 +100,6 @@ class Store {
 
   /** The kernel is gone, and the run's feed with it. */
   lose() {
-    if (this.status.is_live === false) return;
     for (const timer of this.open.values()) clearInterval(timer);
     this.open.clear();
     this.notice = null;
@@ -118,20 +117,19 @@ class Store {
   }
 
   hello() {
-    this.model.send({ cmd: "hello" });
+    this.presence.send({ cmd: "hello" });
   }
 
-  /** Send a command, and repeat it until Python acknowledges it. */
-  ask(cmd, value, doing) {
+  /** Send a command, and repeat it until Python acknowledges it; `taken` is called if it is not refused. */
+  ask(cmd, value, doing, taken = () => {}) {
     const id = `${Date.now().toString(36)}-${Math.random().toString(36).slice(2)}`;
     const began = Date.now();
     const send = () => {
-      this.model.send({ cmd, id, value });
+      this.presence.send({ cmd, id, value });
       if (Date.now() - began > 4 * ASK_AGAIN_MS) this.say("The kernel has not answered yet; asking again.", "wait");
     };
     this.open.set(id, setInterval(send, ASK_AGAIN_MS));
-    this.refused = null;
-    this.asked = { id, cmd };
+    this.asked = { id, taken };
     this.say(doing, "wait");
     send();
   }
@@ -140,7 +138,7 @@ class Store {
     if (!this.open.has(id)) return;
     clearInterval(this.open.get(id));
     this.open.delete(id);
-    if (!ok && this.asked?.id === id) this.refused = this.asked.cmd;
+    if (ok && this.asked?.id === id) this.asked.taken();
     this.say(text, ok ? "good" : "bad");
   }
 
@@ -155,6 +153,7 @@ class Store {
   close() {
     for (const timer of this.open.values()) clearInterval(timer);
     clearTimeout(this.quiet);
+    this.presence.close();
   }
 }
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ..plurals import count
 from ..telemetry.live import RunState
 from .format import metric, usd
-from .loss_range import loss_range
+from .loss_range import PAD, loss_range, padded
 from .rows import VIEW_COLUMNS, ViewRows, decimate
 from .view_model import base_text, best_text, is_base_in_range, is_cap_in_range, loss_title
 
@@ -28,8 +28,8 @@ _ROWS = 240
 _NEAR = 0.2
 #: Width of a character, about.
 _CHARACTER = 6.0
-#: Room below and above the losses, and above them for the words on a baseline, as shares of their range.
-_PAD, _REMARK_ROOM = 0.06, 0.16
+#: Room above the losses for the words on a baseline, as a share of their range.
+_REMARK_ROOM = 0.16
 
 # Light by default; dark if the page is dark and the image may follow it (color-scheme).
 _STYLE = (
@@ -260,13 +260,6 @@ def _bends(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
     return kept + points[1:][-1:]
 
 
-def _padded(low: float, high: float, is_log: bool, above: float = _PAD) -> tuple[float, float]:
-    if is_log:
-        return low / (high / low) ** _PAD, high * (high / low) ** above
-    pad = (high - low) * _PAD or abs(high) * _PAD or 1.0
-    return low - pad, high + ((high - low) * above or pad)
-
-
 def _loss(state: RunState, column: dict[str, NDArray[np.float64]], span: tuple[float, float]) -> _Panel:
     curves = [(column["step"], column[name]) for name in ("loss", "validation_loss")]
     low, high, is_log, clipped = loss_range(curves, span[1], [] if state.target is None else [state.target])
@@ -277,8 +270,8 @@ def _loss(state: RunState, column: dict[str, NDArray[np.float64]], span: tuple[f
         low, high = under if base < low else low, max(high, base)
     else:
         base = None
-    above = _REMARK_ROOM if state.baseline_loss is not None and clipped is None else _PAD
-    y_range = _padded(float(low), float(high), is_log, above)
+    above = _REMARK_ROOM if state.baseline_loss is not None and clipped is None else PAD
+    y_range = padded(float(low), float(high), is_log, above)
     panel = _Panel(0, _WIDTHS[0], span, y_range, is_log)
     evaluated = np.isfinite(column["validation_loss"])
     panel.frame(loss_title(state.metric), ["validation", "training"] if evaluated.any() else ["training alone"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from html import escape
 
@@ -9,6 +10,8 @@ from html import escape
 Cells = Sequence[str]
 _MUTED = "color:var(--jp-ui-font-color2,#5f6368)"
 _RULE = "border:0;border-bottom:1px solid var(--jp-border-color2,#d8dadd)"
+#: Most letters of a cell that stays in one line on a narrow page: a figure with its unit.
+_SHORT = 8
 
 
 def text_table(head: Cells, rows: Sequence[Cells], left: int = 1) -> str:
@@ -25,26 +28,41 @@ def text_table(head: Cells, rows: Sequence[Cells], left: int = 1) -> str:
     return "\n".join(lines)
 
 
-def html_table(head: Cells, rows: Sequence[Cells], left: int = 1, *, strong: int | None = None, note: str = "") -> str:
-    """The table as HTML, in a box in which it can be scrolled sideways where it is too wide for the page.
+def html_table(
+    head: Cells,
+    rows: Sequence[Cells],
+    left: int = 1,
+    *,
+    strong: int | None = None,
+    strong_column: int | None = None,
+    note: str = "",
+) -> str:
+    """The table as HTML. Where the page is too narrow for it, words and names are broken.
 
-    ``strong``: the number of a row in bold; ``note``: a line below it.
+    One that is too wide even so can be scrolled sideways in its box. ``strong`` and ``strong_column``: the numbers of a
+    row and of a column in bold; ``note``: a line below it.
     """
 
-    def cells(row: Cells, tag: str, style: str) -> str:
+    def cells(row: Cells, tag: str, style: str, *, is_strong: bool = False) -> str:
         return "".join(
-            f'<{tag} style="{style};text-align:{"left" if column < left else "right"};padding:3px 10px 3px 0">'
-            f"{escape(cell)}</{tag}>"
+            f'<{tag} style="{style};font-weight:{600 if is_strong or column == strong_column else 400};text-align:'
+            f"{'left' if column < left else 'right'};padding:3px 0 3px {10 * (column > 0)}px;white-space:"
+            f'{"nowrap" if len(cell) <= _SHORT else "normal"}">'
+            f"{broken(cell) if tag == 'th' or column < left else escape(cell)}</{tag}>"
             for column, cell in enumerate(row)
         )
 
-    lines = [f'<tr style="background:none">{cells(head, "th", f"{_RULE};{_MUTED};font-weight:400")}</tr>']
+    lines = [f'<tr style="background:none">{cells(head, "th", f"{_RULE};{_MUTED}")}</tr>']
     for number, row in enumerate(rows):
-        weight = "font-weight:600" if number == strong else "font-weight:400"
-        lines.append(f'<tr style="background:none">{cells(row, "td", f"{_RULE};{weight};white-space:nowrap")}</tr>')
+        lines.append(f'<tr style="background:none">{cells(row, "td", _RULE, is_strong=number == strong)}</tr>')
     below = f'<div style="font-size:12px;{_MUTED};margin-top:4px">{escape(note)}</div>' if note else ""
     return (
         '<div class="mlless-scroll mathjax_ignore tex2jax_ignore" style="overflow-x:auto">'
         '<table style="border-collapse:collapse;margin:0;font-size:12px;font-variant-numeric:tabular-nums">'
         f"{''.join(lines)}</table>{below}</div>"
     )
+
+
+def broken(name: str) -> str:
+    """``name`` as HTML that a line may break in: ``optimizer.``, ``learning_``, ``rate``."""
+    return re.sub(r"([._])(?=\w)", r"\1<wbr>", escape(name))

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping
 from typing import Any
 
 from ..job.baseline import constant_of, shortfall
+from ..money import Cost, StoreUse
 from ..plurals import count
 from ..telemetry.left import words
 from ..telemetry.live import COLUMNS, RunState
+from .access import Access
 from .forecast import loss_text, progress_of, target_text
-from .format import NOTHING, duration, metric, passes, percent, rough_metric, rounded, short_time, size, usd
+from .format import NOTHING, duration, metric, passes, percent, reached, rough_metric, rounded, short_time, size, usd
 from .rows import Rows
 from .strip import note_of, strip_of
 
@@ -42,7 +43,7 @@ WORDS = {
 ICONS = {"starting": "○", "running": "●", "finished": "✓", "stopped": "■", "capped": "▲", "failed": "✕"}
 
 
-def view_of(state: RunState, recent: Rows, *, stop_asked: bool = False) -> dict[str, Any]:
+def view_of(state: RunState, recent: Rows, *, stop_asked: bool = False, access: Access | None = None) -> dict[str, Any]:
     """Everything that a view shows beside the curves, as plain JSON.
 
     Parameters
@@ -52,11 +53,15 @@ def view_of(state: RunState, recent: Rows, *, stop_asked: bool = False) -> dict[
         The newest rows, at most `RECENT_ROWS`; there may be none.
     stop_asked : bool
         Whether Stop was pressed in this view.
+    access : Access, optional
+        See `next_text`.
     """
-    return {**words_of(state, recent, stop_asked=stop_asked), **workers_of(state, recent)}
+    return {**words_of(state, recent, stop_asked=stop_asked, access=access), **workers_of(state, recent)}
 
 
-def words_of(state: RunState, recent: Rows, *, stop_asked: bool = False) -> dict[str, Any]:
+def words_of(
+    state: RunState, recent: Rows, *, stop_asked: bool = False, access: Access | None = None
+) -> dict[str, Any]:
     """As `view_of`, without `workers_of`."""
     progress = progress_of(state, recent)
     return {
@@ -90,7 +95,7 @@ def words_of(state: RunState, recent: Rows, *, stop_asked: bool = False) -> dict
         "tuner": state.tuner,
         "events": [[duration(event.time_s), event.text] for event in reversed(state.events[-SHOWN_EVENTS:])],
         "cannot": _cannot(state, stop_asked),
-        "next_text": "" if state.is_live else next_text(state),
+        "next_text": "" if state.is_live else next_text(state, access),
         "more_value": "" if has_settled(state) else more_value(state),
         "if_restarted": _if_restarted(state),
     }
@@ -102,16 +107,20 @@ def workers_of(state: RunState, recent: Rows) -> dict[str, Any]:
     return {"strip": strip, "strip_note": note_of(state.worker_times, strip), "exchange": exchange_of(recent)}
 
 
-def next_text(state: RunState) -> str:
-    """What a user may do after the end: ``first.model.save("first.npz") keeps the model; ...``."""
+def next_text(state: RunState, access: Access | None = None) -> str:
+    """What a user may do after the end: ``first.model.save("first.npz") keeps the model; ...``.
+
+    ``access`` says how the run is reached; by default as in the notebook whose magic has started it.
+    """
     name = state.name or state.run_id
-    handle = name if name.isidentifier() else f"mlless_nb.attach({name!r})"
+    handle, has_magics = access or Access(name if name.isidentifier() else f"mlless_nb.attach({name!r})", True)
     if not state.step or (state.status == "failed" and shortfall(state)):
         return ""  # there is no model worth keeping
     kept = f'{handle}.model.save("{name}.npz") keeps the model'
     if has_settled(state):
         return f"{kept}."
-    return f"{kept}; %%mlless --resume {name} --budget {more_value(state)} goes on from it."
+    goes_on = f"%%mlless --resume {name} --budget {more_value(state)}"
+    return f"{kept}; {goes_on if has_magics else f'mlless_nb.train(job, resume={name!r})'} goes on from it."
 
 
 def has_settled(state: RunState) -> bool:
@@ -133,10 +142,22 @@ def outlook_text(state: RunState) -> str:
     return f"Expected: {state.outlook}" if state.outlook else ""
 
 
-def cost_text(cost: Mapping[str, float]) -> str:
-    """The cost by part: ``Cost: workers $0.0121 · supervisor $0.0010 · redis $0.0009``."""
+def cost_text(cost: Cost) -> str:
+    """The cost by part: ``Cost: workers $0.0121 · redis $0.0009; frames in redis: 9 puts (1.4 MB), 9 gets (3 MB)``."""
     parts = [f"{component} {rounded(amount)}" for component, amount in cost.items() if amount > 0]
-    return f"Cost: {' · '.join(parts)}" if parts else ""
+    store = f"; {store_text(cost.store)}" if cost.store is not None else ""
+    return f"Cost: {' · '.join(parts)}{store}" if parts else ""
+
+
+def store_text(store: StoreUse) -> str:
+    """The part of the cost that is the store's, see `cost_text`."""
+    parts = [
+        f"{count(n, noun)} ({size(n_bytes)})"
+        for n, noun, n_bytes in ((store.n_puts, "put", store.put_bytes), (store.n_gets, "get", store.got_bytes))
+    ]
+    parts += [f"requests {rounded(store.requests_usd)}"] if store.requests_usd else []
+    parts += [f"{store.start_s:g} s of start-up {rounded(store.start_usd)}"] if store.start_s else []
+    return f"frames in {store.name}: {', '.join(parts)}"
 
 
 def left_text(state: RunState) -> str:
@@ -146,25 +167,28 @@ def left_text(state: RunState) -> str:
 
 def _if_restarted(state: RunState) -> dict[str, Any]:
     """What a browser shows in place of these words when it notices that the run's kernel is gone."""
+    cannot = dict.fromkeys(("stop", "scale_in", "budget", "tune", "resume"), "The kernel was restarted.")
     if not state.is_live:
-        return {}
+        return {"cannot": cannot}
     name = state.name or state.run_id
-    reason = f"the run was stopped and saved: mlless_nb.attach({name!r})"
+    told = f"; the run was stopped and saved: mlless_nb.attach({name!r})"
     next_text = f"%%mlless --resume {name} --budget {more_value(state)} goes on from its last checkpoint."
     if state.is_detached:
-        reason, next_text = f"the run goes on: %mlless attach {name} shows it", ""
+        told, next_text = f"; the run goes on: %mlless attach {name} shows it", ""
+    elif not state.step:  # there may be no record, and there is no model
+        told, next_text = " before the first step; nothing was trained", ""
     return {
         "status": "gone",
         "word": "Kernel restarted",
         "icon": "■",
         "is_live": False,
-        "reason": f"The kernel was restarted; {reason}",
+        "reason": f"The kernel was restarted{told}",
         "pending": [],
         "refusal": "",
         "next_text": next_text,
         "rate_text": NOTHING,
         "rate_note": "",
-        "cannot": dict.fromkeys(("stop", "scale_in", "budget", "tune", "resume"), "The kernel was restarted."),
+        "cannot": cannot,
     }
 
 
@@ -173,7 +197,7 @@ def _sentence(text: str) -> str:
 
 
 def _figures(state: RunState, last_workers: int = 0) -> dict[str, Any]:
-    progress = f"step {state.step:,} · epoch {state.epoch:.1f}" if state.step else ""
+    progress = f"step {state.step:,} · epoch {reached(state.epoch)}" if state.step else ""
     evaluated = state.validation_loss is not None
     newest = state.validation_loss if evaluated else state.loss
     last = rough_metric(newest) if state.is_live else metric(newest)
@@ -302,7 +326,7 @@ def line_of(state: RunState) -> str:
     view = _figures(state)
     parts = [f"{state.name or state.run_id}: {WORDS.get(state.status, state.status).lower()}"]
     if state.step:
-        parts.append(f"step {state.step:,}, epoch {state.epoch:.1f}")
+        parts.append(f"step {state.step:,}, epoch {reached(state.epoch)}")
         last = metric(state.validation_loss if state.validation_loss is not None else state.loss)
         parts.append(f"{view['metric_label'].lower().replace('rmse', 'RMSE')} {last}")
     if state.best:

@@ -6,7 +6,7 @@
  *
  * What it says of the code: publish, plan and claim are `exchange/memory.py` (and the scripts in `exchange/redis`), the
  * worker is `worker/attempts.py` and `worker/loop.py`, the successor `function/succession.py`, the supervisor
- * `supervisor/hearing.py` and `takeover.py`, the driver `driver/recovery.py`.
+ * `supervisor/incoming.py` and `takeover.py`, the driver `driver/recovery/`.
  *
  * What is left out: money, evaluation, stop rules, bounded staleness, scatter-reduce, lost data of the servers. A part of
  * a checkpoint may be on its way to the storage for as long as it likes.

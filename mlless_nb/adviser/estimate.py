@@ -25,7 +25,7 @@ MANY_EPOCHS = 500.0
 
 
 @dataclass(frozen=True)
-class Course:
+class LinearEstimate:
     """A job with some number of workers: what its start takes, and each epoch after it."""
 
     workers: int
@@ -35,7 +35,7 @@ class Course:
     epoch_usd: float
 
     @classmethod
-    def through(cls, first: Option, second: Option, epochs: float) -> Course:
+    def through(cls, first: Option, second: Option, epochs: float) -> LinearEstimate:
         """Of the same job for ``epochs`` epochs and for twice as many, each enough for many steps."""
         epoch_s = max((second.time_s - first.time_s) / epochs, 1e-9)
         epoch_usd = max((second.usd - first.usd) / epochs, 1e-15)
@@ -78,20 +78,22 @@ class Estimate:
     epochs: float
 
 
-def estimate(job: TrainingJob, courses: Mapping[int, Course], most: float | None, descent: Descent | None) -> Estimate:
+def estimate(
+    job: TrainingJob, estimates: Mapping[int, LinearEstimate], most: float | None, descent: Descent | None
+) -> Estimate:
     """The estimate of ``job``.
 
     Parameters
     ----------
     job : TrainingJob
-    courses : mapping of int to Course
+    estimates : mapping of int to LinearEstimate
         By the number of workers; that of the job is among them.
     most : float or None
         Epochs that the stop rules allow at most, see `descent.planned`; with a default if there are no rules.
     descent : Descent, optional
         What a sample has shown of the target.
     """
-    own, stop, cap = courses[job.workers], job.stop_rules, job.cap_usd
+    own, stop, cap = estimates[job.workers], job.stop_rules, job.cap_usd
     if stop.time_s is not None:
         most = min(own.within(stop.time_s), math.inf if most is None else most)
     at_target = descent.epochs if descent is not None else None
@@ -100,22 +102,24 @@ def estimate(job: TrainingJob, courses: Mapping[int, Course], most: float | None
     is_capped = bought < (math.inf if needed is None else needed)
     epochs = bought if is_capped else 1.0 if needed is None else needed
     if needed is None and is_capped:
-        compared = _most_of(own, courses, cap or 0.0)
+        compared = _most_of(own, estimates, cap or 0.0)
     elif needed is None:
-        compared = _compared(own, courses, lambda one: one.epoch_usd, lambda one: one.epoch_s)
+        compared = _compared(own, estimates, lambda one: one.epoch_usd, lambda one: one.epoch_s)
     else:
-        compared = _compared(own, courses, lambda one: one.usd(epochs), lambda one: one.seconds(epochs))
-    is_named = len(courses) > 1 and not compared.startswith(f"; {workers(own)} ")
+        compared = _compared(own, estimates, lambda one: one.usd(epochs), lambda one: one.seconds(epochs))
+    is_named = len(estimates) > 1 and not compared.startswith(f"; {workers(own)} ")
     begin = _begin(job, own, needed, bought, at_target, f" with {workers(own)}" if is_named else "")
     warnings = [
         *_of_budget(job, own, needed, bought, is_capped=is_capped),
-        *_of_workers(job, own, courses, max(epochs, 1.0)),
+        *_of_workers(job, own, estimates, max(epochs, 1.0)),
         *of_target(job, descent),
     ]
     return Estimate(begin + compared, tuple(warnings), epochs)
 
 
-def _begin(job: TrainingJob, own: Course, needed: float | None, bought: float, at_target: float | None, of: str) -> str:
+def _begin(
+    job: TrainingJob, own: LinearEstimate, needed: float | None, bought: float, at_target: float | None, of: str
+) -> str:
     """The job's own figures; ``of`` names its workers where the rest of the line does not."""
     stop, cap, until = job.stop_rules, job.cap_usd, until_of(job, at_target)
     sooner = f", or until {' or '.join(until)}" if until else ""
@@ -130,7 +134,7 @@ def _begin(job: TrainingJob, own: Course, needed: float | None, bought: float, a
     figures = f"about {usd(own.usd(needed))} and {seconds(own.seconds(needed))}{of}"
     if at_target is not None and needed == at_target:
         return f"{figures} to the target {stop.target:g} ({count(needed)})"
-    return f"at most {figures} ({count(needed)}{sooner})" if until else figures
+    return f"{figures} ({count(needed)}{sooner})" if until else figures
 
 
 def until_of(job: TrainingJob, at_target: float | None) -> list[str]:
@@ -144,28 +148,31 @@ def until_of(job: TrainingJob, at_target: float | None) -> list[str]:
     return until
 
 
-def _most_of(own: Course, courses: Mapping[int, Course], cap_usd: float) -> str:
+def _most_of(own: LinearEstimate, estimates: Mapping[int, LinearEstimate], cap_usd: float) -> str:
     """Which number of workers gets most out of a budget."""
-    if len(courses) == 1:
+    if len(estimates) == 1:
         return ""
-    best = _best(own, courses, lambda one: 1.0 / max(one.bought(cap_usd), 1e-9))
+    best = _best(own, estimates, lambda one: 1.0 / max(one.bought(cap_usd), 1e-9))
     most = best.bought(cap_usd)
     more = "" if best is own else f" ({count(most)} in {seconds(best.seconds(most))})"
     return f"; {workers(best)} get{'s' if best.workers == 1 else ''} most out of it{more}"
 
 
 def _compared(
-    own: Course, courses: Mapping[int, Course], dollars: Callable[[Course], float], length_s: Callable[[Course], float]
+    own: LinearEstimate,
+    estimates: Mapping[int, LinearEstimate],
+    dollars: Callable[[LinearEstimate], float],
+    length_s: Callable[[LinearEstimate], float],
 ) -> str:
     """Which numbers of workers are cheapest and quickest; the job's own comes first if it is one of them."""
-    if len(courses) == 1:
+    if len(estimates) == 1:
         return ""
-    cheapest, quickest = _best(own, courses, dollars), _best(own, courses, length_s)
+    cheapest, quickest = _best(own, estimates, dollars), _best(own, estimates, length_s)
 
-    def figures(one: Course) -> str:
+    def figures(one: LinearEstimate) -> str:
         return "" if one is own else f" ({usd(dollars(one))}, {seconds(length_s(one))})"
 
-    def said(one: Course) -> str:
+    def said(one: LinearEstimate) -> str:
         return f"; {workers(one)} {'is' if one.workers == 1 else 'are'}"
 
     if cheapest is quickest:
@@ -175,13 +182,17 @@ def _compared(
     return f"{said(cheapest)} cheapest{figures(cheapest)}, {quickest.workers} quickest{figures(quickest)}"
 
 
-def _best(own: Course, courses: Mapping[int, Course], figure: Callable[[Course], float]) -> Course:
-    """The course with the least ``figure``; the job's own if that is about as good."""
-    best = min(courses.values(), key=lambda one: (figure(one), one.workers))
+def _best(
+    own: LinearEstimate, estimates: Mapping[int, LinearEstimate], figure: Callable[[LinearEstimate], float]
+) -> LinearEstimate:
+    """The one with the least ``figure``; the job's own if that is about as good."""
+    best = min(estimates.values(), key=lambda one: (figure(one), one.workers))
     return own if figure(own) <= (1.0 + NEAR) * figure(best) else best
 
 
-def _of_budget(job: TrainingJob, own: Course, needed: float | None, bought: float, *, is_capped: bool) -> list[str]:
+def _of_budget(
+    job: TrainingJob, own: LinearEstimate, needed: float | None, bought: float, *, is_capped: bool
+) -> list[str]:
     cap = job.cap_usd
     if cap is None or not job.has_own_cap:
         return []
@@ -204,11 +215,13 @@ def _of_budget(job: TrainingJob, own: Course, needed: float | None, bought: floa
     return []
 
 
-def _of_workers(job: TrainingJob, own: Course, courses: Mapping[int, Course], epochs: float) -> list[str]:
+def _of_workers(
+    job: TrainingJob, own: LinearEstimate, estimates: Mapping[int, LinearEstimate], epochs: float
+) -> list[str]:
     """A warning if fewer workers are both quicker and cheaper."""
     fewer = [
         one
-        for one in courses.values()
+        for one in estimates.values()
         if one.workers < own.workers
         and one.usd(epochs) < (1.0 - FAR_BELOW) * own.usd(epochs)
         and one.seconds(epochs) <= own.seconds(epochs)
@@ -233,7 +246,7 @@ def of_target(job: TrainingJob, descent: Descent | None) -> list[str]:
     return [f"stop.target={job.stop_rules.target:g}: {how}; {seen}, {why}"]
 
 
-def workers(one: Course) -> str:
+def workers(one: LinearEstimate) -> str:
     """``1 worker``, ``8 workers``."""
     return plurals.count(one.workers, "worker")
 

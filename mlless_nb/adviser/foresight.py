@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import threading
+import weakref
 from typing import TYPE_CHECKING
 
 from ..data.csr import Csr
@@ -16,7 +17,7 @@ from ..job.job import TrainingJob
 from .advice import WORKERS as NUMBERS
 from .advice import Advice, as_run, compare, constants_for
 from .descent import Descent, descend, planned
-from .estimate import Course, Estimate, estimate
+from .estimate import Estimate, LinearEstimate, estimate
 from .probe import probe, probe_head
 from .sizes import Sizes
 from .stateless_estimate import stateless_estimate
@@ -35,6 +36,8 @@ UNCOUNTED = "not known before functions have counted the rows; a dry run estimat
 EPOCHS = 100.0
 #: Estimates at most, each about the epochs of the one before: the more epochs, the fewer checkpoints there are in one.
 ROUNDS = 4
+_announced: weakref.WeakSet[TrainingRun] = weakref.WeakSet()
+_announcing = threading.Lock()
 
 
 def quick(job: TrainingJob) -> Estimate | None:
@@ -105,31 +108,43 @@ def estimated(job: TrainingJob, sizes: Sizes, descent: Descent | None = None) ->
     """The estimate of ``job`` of these sizes; ``descent``: what a sample has shown of the target."""
     most, epochs = planned(job, sizes.n_minibatches), EPOCHS
     for _ in range(ROUNDS):
-        ahead = estimate(job, courses_of(job, sizes, epochs), most, descent)
+        ahead = estimate(job, estimates_of(job, sizes, epochs), most, descent)
         if ahead.epochs <= 2 * epochs:
             break
         epochs = ahead.epochs / 2
     return ahead
 
 
-def courses_of(job: TrainingJob, sizes: Sizes, epochs: float = EPOCHS) -> dict[int, Course]:
+def estimates_of(job: TrainingJob, sizes: Sizes, epochs: float = EPOCHS) -> dict[int, LinearEstimate]:
     """``job`` with its own and with other numbers of workers, where it runs, for about 2 ``epochs``."""
     most, known = max(job.n_minibatches // job.local_steps, 1), constants_for(job)
     once, twice = (dataclasses.replace(sizes, epochs=each) for each in (epochs, 2 * epochs))
     counts = sorted({job.workers, *(n for n in NUMBERS if n <= most)})
-    return {n: Course.through(as_run(job, n, once, known), as_run(job, n, twice, known), epochs) for n in counts}
+    return {
+        n: LinearEstimate.through(as_run(job, n, once, known), as_run(job, n, twice, known), epochs) for n in counts
+    }
 
 
-def tell(run: TrainingRun, job: TrainingJob) -> threading.Thread:
-    """Compute the estimate of ``run`` in a thread beside it, and put its line into the state that views show.
+def announce(run: TrainingRun) -> threading.Thread | None:
+    """Compute the estimate of a live ``run`` in a thread beside it, and put its line into the state that views show.
 
-    In place of a figure it says why there is none where functions have yet to count the rows.
+    Every view calls it, and so does the process of a run that outlives its notebook: whoever attaches to the run has
+    that line with its state, for here the job would come with all its rows. A run has one estimate, however often it is
+    shown. Where functions have yet to count the rows, the line says so.
 
     Nothing of it is billed, and a failure is not told: the run does not depend on it.
     """
+    state = run.telemetry.state
+    with _announcing:
+        if run in _announced or state.outlook or not state.is_live:
+            return None
+        _announced.add(run)
 
     def work() -> None:
         with contextlib.suppress(Exception):
+            # not `run.job`, which fetches it; a run that was attached to is estimated by its own process
+            if (job := run._job) is None or run._find_job is not None:
+                return
             ahead = quick(job)
             if ahead is not None or job.is_stored:
                 run.telemetry.update(outlook=UNCOUNTED if ahead is None else ahead.line)

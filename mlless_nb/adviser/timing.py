@@ -26,7 +26,7 @@ REPLICAS_EACH, CROWD_BYTES = 3, 1 << 30
 START_PATIENCE_S = 60.0
 
 
-class StepTimes(NamedTuple):
+class TimedStep(NamedTuple):
     """Medians over the timed steps: seconds of one core to make an update, to apply a peer's, and its size in bytes."""
 
     make_s: float
@@ -70,7 +70,7 @@ def _start_once(program: str) -> None:
 
 def timed(
     replicas: Sequence[Replica], minibatches: Sequence[Minibatch], local_steps: int, seconds: float, n_workers: int = 2
-) -> StepTimes:
+) -> TimedStep:
     """Time steps of ``replicas``, which take turns, for about ``seconds`` in this thread.
 
     Each does what worker 0 of ``n_workers`` does in a step: one that is alone encodes nothing and has no peers.
@@ -98,12 +98,12 @@ def timed(
         make_s.append(made - began + time.thread_time() - applied)
         apply_s.append(applied - made)
         n_bytes.append(sum(map(len, frames)))
-    return StepTimes(statistics.median(make_s), statistics.median(apply_s), statistics.median(n_bytes))
+    return TimedStep(statistics.median(make_s), statistics.median(apply_s), statistics.median(n_bytes))
 
 
 def crowded(
     make_replica: Callable[[], Replica], minibatches: Sequence[Minibatch], local_steps: int, seconds: float
-) -> StepTimes:
+) -> TimedStep:
     """`timed` with several replicas, as on a core that workers share.
 
     A replica that has a core to itself keeps its tables in that core's cache. Workers that share cores do not, and a

@@ -147,12 +147,14 @@ class FromWorker(Message):
 class Started(FromWorker):
     """The worker's function has started, ``start_s`` seconds after its invocation.
 
-    Its bill runs from ``began_s`` seconds after the run. ``is_cold``: its runtime was started for it; None: unknown.
+    Its bill runs from ``began_s`` seconds after the run; it says so ``at_s`` seconds after it. ``is_cold``: its runtime
+    was started for it; None: unknown.
     """
 
     start_s: float
     began_s: float = 0.0
     is_cold: bool | None = None
+    at_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -167,6 +169,13 @@ class Ready(FromWorker):
 
 
 @dataclass(frozen=True)
+class StartedTwice(FromWorker):
+    """The platform has started the function of ``slot`` twice; the second one leaves, and has ``spent_nusd``."""
+
+    spent_nusd: int
+
+
+@dataclass(frozen=True)
 class RateCut(FromWorker):
     """The learning rate is cut to ``rate`` after ``step``, because the validation loss stopped falling."""
 
@@ -178,10 +187,8 @@ class RateCut(FromWorker):
 class Left(FromWorker):
     """The worker has ended after ``step``. The sums are this worker's part of the evaluation of the last model.
 
-    If it handed over, it did so ``left_s`` seconds after the run.
-
-    ``kept_step`` is the step of the model that the run returns; the kept sums are those of its evaluation.
-    ``number`` is that of the newest restart that it knew.
+    If it handed over, it did so ``left_s`` seconds after the run. ``kept_step`` is the step of the model that the run
+    returns; the kept sums are those of its evaluation. ``number`` is that of the newest restart that it knew.
     """
 
     step: int
@@ -198,6 +205,7 @@ class Left(FromWorker):
     store_nusd: int = 0  # the part of ``storage_nusd`` that is for the frame store
     left_s: float = 0.0
     number: int = 0
+    frames: list[int] = field(default_factory=list)  # see `mlless_nb.exchange.frame_count.FrameCount`
 
 
 @dataclass(frozen=True)
@@ -209,6 +217,7 @@ class Failed(FromWorker):
     storage_nusd: int
     reason: str
     store_nusd: int = 0
+    frames: list[int] = field(default_factory=list)  # as of `Left`
 
 
 @dataclass(frozen=True)
@@ -318,7 +327,7 @@ class Ended(Message):
 
     ``kept_loss`` is the validation loss of the model that the run returns, of ``kept_step``, stored under
     ``model_key``. ``validation_loss`` is that of the last model; if that is another one, it is under ``last_key``.
-    ``n_invoked`` successors are in the bill; None if it is not known how many.
+    ``n_invoked`` successors are in the bill; None if it is not known how many. ``store_use``: see `Bill.store_use`.
     """
 
     status: str
@@ -332,9 +341,10 @@ class Ended(Message):
     kept_step: int | None = None
     kept_loss: float | None = None
     n_invoked: int | None = None
+    store_use: dict[str, int] = field(default_factory=dict)
 
 
-_FROM_WORKERS = Started, Ready, Left, RateCut, Failed
+_FROM_WORKERS = Started, StartedTwice, Ready, Left, RateCut, Failed
 _KINDS = Invocation, *_FROM_WORKERS, Trouble, Aged, Replaced, LetGo, Invoked, Command, Update, Ended
 #: What can be decoded, by its name on the wire.
 KINDS: dict[str, type[Message]] = {kind.__name__: kind for kind in _KINDS}

@@ -172,7 +172,7 @@ def parser(first: Mapping[str, str] = MappingProxyType({})) -> argparse.Argument
         "mlless-nb", description="Trains from a terminal; deploys mlless_nb to a cloud, checks it, removes it again."
     )
     subcommands = whole.add_subparsers(
-        required=True, metavar="train | policy | deploy | doctor | verify | remove | runtime"
+        required=True, metavar="train | stop | runs | spend | policy | deploy | doctor | verify | remove | runtime"
     )
 
     for name, text in first.items():

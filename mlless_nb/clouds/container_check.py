@@ -8,7 +8,7 @@ from typing import Any
 
 from ..driver.backends.cluster_rights import missing_right
 from ..driver.backends.lithops_config import for_cloud, not_installed, secrets_of
-from ..driver.backends.pods import ANSWER_S, CONNECT_S, TAG, check_image, said
+from ..driver.backends.pods import ANSWER_S, CONNECT_S, TAG, cause_of, check_image
 from ..errors import JobError, MllessError
 from ..redaction import remember
 from .doctor import Finding, UnfitError
@@ -92,7 +92,7 @@ def _cluster(section: dict[str, Any]) -> str:
         raise UnfitError(f"{error.name} is not installed: pip install 'mlless_nb[k8s]'") from None
     except Exception as error:
         raise UnfitError(
-            f"{said(error) if hasattr(error, 'status') else _line(error)}: is the kubeconfig right?"
+            f"{cause_of(error) if hasattr(error, 'status') else _line(error)}: is the kubeconfig right?"
         ) from None
     if missing:
         raise UnfitError(missing)

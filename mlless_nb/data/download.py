@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import tempfile
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from ..errors import ServiceError
 
@@ -60,12 +62,13 @@ def fetch(archive: Archive, home: Path, name: str) -> Path:
         _download(archive, target)
     except Exception as error:
         # requests, zipfile, checksum or disk: the way out is the same for the user.
-        reason = " ".join(str(error).split()) or type(error).__name__
+        reason = f"{_host(archive.url)} cannot be reached" if isinstance(error, _unreachable()) else str(error)
+        reason = " ".join(reason.split()) or type(error).__name__
         files = " and ".join([*archive.needed, *archive.wanted])
         raise ServiceError(
             f"{name} is not in {target} and could not be downloaded ({_shortened(reason)}): get {archive.url} on a "
             f"machine that can, and put its {files} into {target}, or set MLLESS_DATA_HOME to the folder that has "
-            f"{archive.folders[0]}"
+            f"{archive.folders[0]}; datasets.synthetic_ratings(...) needs no download"
         ) from None
     return target
 
@@ -97,6 +100,19 @@ def _download(archive: Archive, target: Path) -> None:
         target.mkdir(exist_ok=True)
         for path in filled.iterdir():
             os.replace(path, target / path.name)
+
+
+def _host(url: str) -> str:
+    return urlsplit(url).netloc
+
+
+def _unreachable() -> tuple[type[Exception], ...]:
+    """What requests raises, if it is installed, where a host is not found, or does not answer."""
+    with contextlib.suppress(ImportError):
+        from requests.exceptions import ConnectionError, Timeout
+
+        return ConnectionError, Timeout
+    return ()
 
 
 def _shortened(reason: str) -> str:

@@ -23,8 +23,13 @@ MOST_COMPARED = 1 << 20
 FEW_TEXTS, IDS_SHARE = 1000, 0.9
 #: A column is taken for dates if so many of its first values are, or all if there are fewer.
 MOST_LOOKED_AT = 100
-#: A date of ISO 8601 with its dashes, and a time of the day after it.
-_ISO_DATE = re.compile(r"(\d{4}-\d\d-\d\d)([T ]\d\d:\d\d(:\d\d([.,]\d+)?)?( ?(Z|UTC|[+-]\d\d(:?\d\d)?))?)?", re.ASCII)
+_TIME_OF_DAY = r"\d{1,2}:\d\d(:\d\d([.,]\d+)?)?( ?[AaPp][Mm])?( ?(Z|UTC|[+-]\d\d(:?\d\d)?))?"
+#: Dates in numbers, such as 2024-12-31 or 31.12.2024, and perhaps a time of the day. Years have two digits only after
+#: "/": with other marks such texts are versions or numbers of parts as well, as 10.12.14 is.
+_YEAR_FIRST, _YEAR_LAST = (
+    re.compile(f"{date}((T|,? ){_TIME_OF_DAY})?", re.ASCII)
+    for date in (r"(\d{4})([./-])(\d\d?)\2(\d\d?)", r"(\d\d?)([./-])(\d\d?)\2(\d{4}|(?<=/)\d\d)")
+)
 
 
 def check_id_range(field: str, count_field: str, n_ids: int, n_ratings: int) -> None:
@@ -134,9 +139,17 @@ def look_like_dates(values: Sequence[Any]) -> bool:
 
 
 def _is_date(text: str) -> bool:
-    found = _ISO_DATE.fullmatch(text)
+    if found := _YEAR_FIRST.fullmatch(text):
+        return _is_day(found[1], found[3], found[4])
+    if found := _YEAR_LAST.fullmatch(text):
+        year = found[4] if len(found[4]) == 4 else f"20{found[4]}"
+        return _is_day(year, found[1], found[3]) or _is_day(year, found[3], found[1])
+    return False
+
+
+def _is_day(year: str, month: str, day: str) -> bool:
     try:
-        return found is not None and bool(datetime.date.fromisoformat(found[1]))
+        return bool(datetime.date(int(year), int(month), int(day)))
     except ValueError:  # such as 2024-13-01
         return False
 

@@ -8,6 +8,7 @@ What users call::
     runs.py              `train` and `attach`; the runs of this process
     run.py               the handle on a run: wait, stop, scale in, budget, model, history, cost
     interrupts.py        the message after an interrupt of such a call
+    stopping.py          stops a run of another process
     listing.py           `runs`, `spend` and `forget`: the list of all runs
     comparison.py        `compare`: losses and settings of several runs
     spending.py          `session` and `project`: budgets of several runs

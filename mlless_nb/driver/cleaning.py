@@ -192,7 +192,9 @@ def _left_by(
 ) -> Iterator[Leftover]:
     # In the order in which it is removed: functions first, since they write the rest.
     yield from leftovers.of_functions(run, processes)
-    yield from leftovers.of_servers(run, urls)
+    on_servers = list(leftovers.of_servers(run, urls))
+    yield from on_servers
+    yield from leftovers.of_store(run, urls, is_over=all(each.remove is not None for each in on_servers))
     yield from leftovers.of_files(run)
     yield from leftovers.of_storage(run, backend)
 

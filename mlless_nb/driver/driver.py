@@ -28,14 +28,14 @@ from ..tracking import Tracker
 from .backends.causes import Causes
 from .ending import teardown
 from .ending.conclusion import Conclusion
-from .ending.unheard import Unheard
+from .ending.unreported import UnreportedFunctions
 from .launch.allowance import Allowance
 from .launch.data_preparation import JobData
 from .launch.first_state import first_state
 from .launch.launch_plan import LaunchPlan
 from .launch.resumption import Earlier, start_of
 from .launch.stored_data import StoredData
-from .recovery.mending import Mending
+from .recovery.fault_handling import FaultHandler
 from .recovery.recovery import Recovery
 from .run import TrainingRun
 from .running.attending import BUS_POLL_S, Attending
@@ -47,8 +47,8 @@ from .servers.services import Services
 
 #: Seconds between two checks which local functions have exited.
 LOST_POLL_S = 0.25
-#: Seconds to wait for a final message after the functions have exited.
-LAST_WORD_S = 1.0
+#: Seconds to wait for a final message after the functions have exited, and for more of messages that are there.
+FINAL_MESSAGE_S, BATCH_S = 1.0, 0.02
 
 
 class Driver:
@@ -101,12 +101,12 @@ class Driver:
         self._contact: Contact  # from the launch on
         self._attending: Attending
         self._causes: Causes
-        self._unheard: Unheard
+        self._unreported: UnreportedFunctions
         self._invocation: Invocation | None = None  # the supervisor's
         # Nano-dollars for this process' own requests: as sent to the functions, and as in the supervisor's bill.
         self._spent_before = self._set_aside = 0
         self._is_abandoned = threading.Event()
-        self._mending: Mending | None = None
+        self._fault_handler: FaultHandler | None = None
         self._start = start_of(earlier, self._data) if earlier is not None else None
         self._data.check_target(self._start.progress.params if self._start is not None else None)
         self._services = self._stored.services if self._stored is not None else Services(job, run_id)
@@ -120,7 +120,7 @@ class Driver:
         state = first_state(self.run, job, self._data, earlier, self._start, self._plan, self._services)
         self.run.telemetry.update(**state)
         for text in [*self._services.told, *(self._start.told if self._start is not None else ())]:
-            self.run.telemetry.tell(0.0, text)
+            self.run.telemetry.add_event(0.0, text)
         rates = self._plan.rates
         self._tracker = Tracker(run_id, name, job, self._allowance.budgets, self.run.telemetry)
         self._allowance.follow(self.run.telemetry, job.n_functions * rates.function_usd_s + rates.servers_usd_s)
@@ -161,7 +161,7 @@ class Driver:
             self._start,
             is_launched=self._is_launched,
             set_aside_nusd=self._set_aside,
-            recovery_nusd=self._mending.requests_nusd if self._mending is not None else 0,
+            recovery_nusd=self._fault_handler.requests_nusd if self._fault_handler is not None else 0,
         )
         try:
             conclusion.clean_up()
@@ -189,7 +189,7 @@ class Driver:
                 self._stored.close()
                 cost_usd = self._data.prepared_nusd / NUSD
                 self.run.telemetry.update(spent_usd=cost_usd)
-            self.run.telemetry.tell(0.0, f"Data prepared by functions for ${cost_usd:.6f}")
+            self.run.telemetry.add_event(0.0, f"Data prepared by functions for ${cost_usd:.6f}")
         return self._data.pack(self._services.launcher.objects, lambda: self._commands.is_stop_asked)
 
     def _is_preparing_wanted(self) -> bool:
@@ -198,8 +198,8 @@ class Driver:
     def _launch(self, manifest: Manifest, validation: Manifest | None) -> None:
         log, plan = self._services.log, self._plan
         job = self.job = self.run.job = defaults.adapted(self.job, manifest)
-        if chosen := defaults.told(self._left_open, job):
-            self.run.telemetry.tell(0.0, chosen)
+        if chosen := defaults.summary(self._left_open, job):
+            self.run.telemetry.add_event(0.0, chosen)
         start_key = plan.put_start(self.run.id)
         self._spent_before = spent_before = plan.requests_before_nusd()
         plan.check_budget(spent_before + self._data.prepared_nusd)
@@ -216,24 +216,24 @@ class Driver:
         self._feed.record.begin({"state": self.run.telemetry.state.to_json(), "cost": {}, "job": self._replayed()})
         self._contact = Contact(self._services, invocations[0].lease_s)
         self._causes = Causes(self._services.launcher, job.memory_mb)
-        self._unheard = Unheard(plan.money, plan.rates)
+        self._unreported = UnreportedFunctions(plan.money, plan.rates)
         self._invoke(plan.invoked_here(invocations))
-        self._is_launched = True
-        services, telemetry = self._services, self.run.telemetry
+        self._is_launched, services, telemetry = True, self._services, self.run.telemetry
         known = plan.money, plan.rates, telemetry, self._launched_at
-        self._attending = Attending(services, self._commands, self._hear, self._is_leaving)
+        self._attending = Attending(services, self._commands, self._receive, self._is_leaving)
         recovery = Recovery(services, invocations, *known, self._invoke, self._attending.pause)
         parts = services, recovery, self._contact, telemetry
-        self._mending = Mending(*parts, job.workers, job.sync.staleness, self._causes)
+        self._fault_handler = FaultHandler(*parts, job.workers, job.sync.staleness, self._causes)
 
     def _invoke(self, invocations: list[Invocation]) -> None:
         """Invoke functions, and make sure that they end if this process is killed."""
         if invocations:
+            self._services.watch_functions(f"runs/{self.run.id}")  # Lithops writes files before it starts a process
             with kept(self._services.log):
                 self._services.launcher.invoke([invocation.encode().decode() for invocation in invocations])
             if invocations[0].role == "supervisor":
                 self._contact.invoked()
-            self._unheard.note(invocations)
+            self._unreported.note(invocations)
             self._causes.invoked(self._services.launcher.newest, [one.slot for one in invocations])
             self._services.watch_functions(f"runs/{self.run.id}")
 
@@ -248,37 +248,37 @@ class Driver:
                     return ended
                 now = time.monotonic()
                 is_due = now - looked_at > LOST_POLL_S
-                if (ended := self._mend(is_due)) is not None:
+                if (ended := self._handle_faults(is_due)) is not None:
                     return ended
                 looked_at = now if is_due else looked_at
                 self._contact.answered()
             except LostData:
-                looked_at = -math.inf  # it is mended first
+                looked_at = -math.inf  # it is restored first
             except (redis.ConnectionError, redis.TimeoutError, ServiceError) as error:  # the storage may be the server
-                if self._contact.unanswered():
-                    return self._give_up(f"the run's servers do not answer: {error}")
+                assert self._fault_handler is not None
+                if (over := self._fault_handler.unanswered(str(error))) is not None:
+                    return self._give_up(*over)
                 time.sleep(BUS_POLL_S)
 
     def _is_leaving(self) -> bool:
         """Whether the run has to end now, since the interpreter exits."""
         return self._is_abandoned.is_set() or not threading.main_thread().is_alive()
 
-    def _mend(self, is_due: bool) -> Ended | None:
+    def _handle_faults(self, is_due: bool) -> Ended | None:
         """Replace what was lost; returns the final message if the run has ended, or cannot go on."""
-        mending = self._mending
-        assert mending is not None
+        handler = self._fault_handler
+        assert handler is not None
         if self._services.launcher.has_ended():
-            ended = self._hear_out(LAST_WORD_S)
-            if ended is not None:
+            if (ended := self._receive_rest()) is not None:
                 return ended
-            over = mending.revive()
+            over = handler.revive()
         else:
-            over = mending.mend(is_due=is_due)
+            over = handler.handle(is_due=is_due)
         if self._attending.ended is not None:  # it came while a backend was asked again
             return self._attending.ended
         return self._give_up(*over) if over is not None else None
 
-    def _hear(self, timeout_s: float) -> Ended | None:
+    def _receive(self, timeout_s: float) -> Ended | None:
         """Handle the supervisor's messages; returns its final message if that is among them."""
         with asked_again():  # whichever server carries messages
             bodies = self._services.bus.receive("driver", timeout_s)
@@ -291,21 +291,23 @@ class Driver:
                 continue
             if isinstance(message, Ended):
                 self._set_aside = self._spent_before
-                return self._unheard.billed(message)
+                return self._unreported.billed(message)
             if isinstance(message, Update):
                 self._feed.take(message)
-            elif isinstance(message, Trouble) and self._mending is not None:
-                self._mending.troubles.append(message)
-            elif isinstance(message, Aged) and self._mending is not None:
-                self._mending.aged.append(message)
+            elif isinstance(message, Trouble) and self._fault_handler is not None:
+                self._fault_handler.troubles.append(message)
+            elif isinstance(message, Aged) and self._fault_handler is not None:
+                self._fault_handler.aged.append(message)
         return None
 
-    def _hear_out(self, patience_s: float) -> Ended | None:
-        """Handle messages until the final one, which is returned, or until none came for ``patience_s`` seconds."""
+    def _receive_rest(self) -> Ended | None:
+        """Handle messages until the final one, which is returned, or until none came for a while."""
+        # What has ended on this machine has put all into the storage, and each look costs a request.
+        patience_s = BATCH_S if self._services.dues and self._services.launcher.is_local else FINAL_MESSAGE_S
         give_up_at = time.monotonic() + 10 * patience_s  # somebody may still be talking
         while True:
             asked_at = time.monotonic()
-            ended = self._hear(patience_s)
+            ended = self._receive(patience_s)
             if ended is not None or time.monotonic() > min(asked_at + patience_s, give_up_at):
                 return ended
 
@@ -329,15 +331,15 @@ class Driver:
 
         ``reason`` and ``status`` are used if these do not say how the run ended.
         """
-        ended = self._hear_out(LAST_WORD_S)
+        ended = self._receive_rest()
         if ended is None:
             aborted = teardown.aborted(self._services)
             failure = self._failure(reason, status)
-            plan, rates = self._mending.plan if self._mending is not None else NO_PLAN, self._plan.rates
+            plan, rates = self._fault_handler.plan if self._fault_handler is not None else NO_PLAN, self._plan.rates
             ended = teardown.conclude(self._services, rates, self._invocation, aborted, failure, plan)
             self._feed.tells = False  # some of the following events were shown already
             with contextlib.suppress(Exception):
-                self._hear_out(LAST_WORD_S)
+                self._receive_rest()
         return ended
 
     def _failure(self, reason: str, status: str = "failed") -> Ended:

@@ -22,8 +22,10 @@ from typing import Any
 from ..bus import open_bus
 from ..bus.urls import REDIS_SCHEMES, mask_url, redis_client, scheme_of
 from ..exchange.protocol import key_prefix
+from ..exchange.stores import FrameStore, open_store
 from ..money.owner import Owner
 from ..plurals import count
+from ..storage.objects import LithopsObjects, MemoryObjects
 from .backends.launcher import LithopsLauncher, is_local
 from .backends.lithops_paths import keep_private
 from .backends.processes import Process, kill
@@ -36,6 +38,8 @@ from .servers.watchdog import OWNER, PREFIX
 BASES = ("/tmp", "/var/tmp")
 #: Lithops' name of the storage on this machine.
 HERE = "localhost"
+#: What keys of leases in the object storage contain; seconds by which its clock may differ from this machine's.
+_LEASE, CLOCKS_S = "/frames/leases/", 5.0
 #: Folders of watchdogs from versions that did not note their process count as left after so long, seconds.
 OLD_S = 3600.0
 
@@ -117,6 +121,38 @@ def of_servers(run: Places, given: Sequence[str]) -> Iterator[Leftover]:
             yield Leftover("queues", run.bus, run.run_id, 0, partial(_remove_queues, run.run_id, url))
 
 
+def of_store(run: Places, given: Sequence[str], *, is_over: bool) -> Iterator[Leftover]:
+    """What is in a frame store where nothing expires; ``is_over``: no function of the run may be at work any more."""
+    if not run.store:
+        return
+    address = {mask_url(url): url for url in given}.get(run.store, run.store)
+    if "***" in address:
+        why = f"{run.store}: its password is not kept; give its URL, redis="
+        yield Leftover("frames, if any", why, run.run_id, 0, None)
+        return
+    try:
+        with _opened(run, address) as store:
+            is_there = store.is_there()
+    except Exception as error:
+        why = f"{run.store} does not answer ({type(error).__name__})"
+        yield Leftover("frames, if any", why, run.run_id, 0, None)
+        return
+    if is_there:
+        where = run.store if is_over else f"{run.store}: once the run's keys are removed"
+        yield Leftover("frames", where, run.run_id, 0, partial(_remove_frames, run, address) if is_over else None)
+
+
+def _opened(run: Places, address: str) -> contextlib.closing[FrameStore]:
+    store = open_store(address, key_prefix(run.run_id), MemoryObjects())  # it needs no object storage
+    assert store is not None
+    return contextlib.closing(store)
+
+
+def _remove_frames(run: Places, address: str) -> None:
+    with _opened(run, address) as store:
+        store.clear()
+
+
 def _keys(run: Places, url: str) -> Iterator[Leftover]:
     prefix, shown = key_prefix(run.run_id), mask_url(url)
     try:
@@ -129,7 +165,7 @@ def _keys(run: Places, url: str) -> Iterator[Leftover]:
         yield Leftover("keys, if any", f"{shown} does not answer ({type(error).__name__})", run.run_id, 0, None)
         return
     if at_work and not is_local(run.backend):  # functions on this machine are removed first
-        why = f"{shown}: {count(len(at_work), 'function')} still at work, for a minute at most"
+        why = f"{shown}: {count(len(at_work), 'function')} still at work, for some minutes at most"
         yield Leftover(count(len(found), "key"), why, run.run_id, 0, None)
     elif found:
         yield Leftover(count(len(found), "key"), shown, run.run_id, 0, partial(_remove_keys, url, prefix))
@@ -162,11 +198,23 @@ def of_storage(run: Places, backend: str | Mapping[str, Any] | None) -> Iterator
         lithops = [f"lithops.jobs/{run.executor}{end}" for end in ("/", "-") if run.executor]
         prefixes = [f"mlless-nb/runs/{run.run_id}/", *lithops]
         sizes = {key: n_bytes for prefix in prefixes for key, n_bytes in objects.sizes(prefix).items()}
-        if sizes:
-            what, where = count(len(sizes), "object"), f"bucket {run.bucket}"
-            yield Leftover(what, where, run.run_id, sum(sizes.values()), lambda: objects.delete(list(sizes)))
+        at_work = [key for key in sizes if _LEASE in key and not key.endswith("/driver") and _holds(objects, key)]
+        what, where, n_bytes = count(len(sizes), "object"), f"bucket {run.bucket}", sum(sizes.values())
+        if at_work and not is_local(run.backend):  # they would write some again
+            where += f": {count(len(at_work), 'function')} still at work, for some minutes at most"
+            yield Leftover(what, where, run.run_id, n_bytes, None)
+        elif sizes:
+            yield Leftover(what, where, run.run_id, n_bytes, lambda: objects.delete(list(sizes)))
     finally:
         launcher.close()
+
+
+def _holds(objects: LithopsObjects, key: str) -> bool:
+    """Whether the lease under ``key`` has not run out; clocks may differ by `CLOCKS_S`."""
+    try:
+        return float(objects.get(key)) + CLOCKS_S > time.time()
+    except (KeyError, ValueError):
+        return False
 
 
 def of_watchdogs(processes: Collection[Process]) -> Iterator[Leftover]:

@@ -12,7 +12,7 @@ from typing import Any
 from ..errors import CommandError, JobError
 from ..telemetry.record import last_spent_usd, runs_folder
 from ..tracking import RunLedger, Runs, TrackedRun
-from ..tracking.entry import losses_of
+from ..tracking.entry import losses_of, trials_of
 from ..tracking.listing import Spend
 from ..tracking.records import ended_by_record, figures_of
 from ..validation import check_number, check_positive_integer
@@ -36,7 +36,8 @@ def runs(last: int | None = None, *, project: str | None = None, sweep: str | No
     last : int, optional
         Only the newest ones.
     project, sweep : str, optional
-        Only the runs of this project, or the trials of this sweep; "" for those of none.
+        Only the runs of this project, or the trials of this sweep: of the newest one of the name, or of the one with
+        this id (``run.sweep``); "" for those of none.
 
     Raises
     ------
@@ -50,11 +51,9 @@ def runs(last: int | None = None, *, project: str | None = None, sweep: str | No
         if value is not None and not isinstance(value, str):
             raise JobError(name, value, "a name or None")
     entries = known()
-    found = [
-        run
-        for run in entries
-        if (project is None or run.project == project) and (sweep is None or run.is_trial_of(sweep))
-    ]
+    found = [run for run in entries if project is None or run.project == project]
+    if sweep is not None:
+        found = trials_of(sweep, found)
     return Runs(found[-last:] if last is not None else found, len(entries) - len(found), are_trials=bool(sweep))
 
 
@@ -111,7 +110,8 @@ def forget(*names: str, older_than_days: float | None = None) -> Runs:
     Parameters
     ----------
     *names : str
-        Names or ids. A name removes all ended runs that have it.
+        Names or ids. A name removes all ended runs that have it; that of a sweep the trials that ``runs(sweep=name)``
+        lists, if all of them have ended.
     older_than_days : float, optional
         Remove those that began before so many days, of ``names`` if there are any, else of all.
 
@@ -126,12 +126,15 @@ def forget(*names: str, older_than_days: float | None = None) -> Runs:
     if not names and older_than_days is None:
         raise JobError("names", names, "names or ids of runs, or older_than_days=30")
     entries = known()
-    chosen = [run for run in entries if not names or run.id in names or run.name in names]
+    named: set[str] = set()
     for name in names:
         if not isinstance(name, str):
             raise JobError("names", name, "the name or the id of a run")
-        if not any(name in (run.name, run.id) for run in chosen):
+        found = [run for run in entries if name in (run.name, run.id)] or (trials_of(name, entries) if name else [])
+        if not found:
             raise CommandError(f"no run is called {name!r}: mlless_nb.runs() lists those that there are")
+        named |= {run.id for run in found}
+    chosen = [run for run in entries if not names or run.id in named]
     if older_than_days is not None:
         chosen = [run for run in chosen if run.began_s < time.time() - older_than_days * DAY_S]
     live = [run.name for run in chosen if run.is_live]

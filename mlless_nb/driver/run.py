@@ -199,7 +199,7 @@ class TrainingRun:
         job = dataclasses.replace(self.job, **changes)
         doubts, run = warn(job), train(job, resume=self)
         for doubt in doubts:  # a page shows no warnings
-            run.telemetry.tell(0.0, doubt)
+            run.telemetry.add_event(0.0, doubt)
         return run
 
     # -- commands
@@ -312,11 +312,11 @@ class TrainingRun:
 
         return text_summary(self)
 
-    def plot(self) -> Any:
-        """Loss, workers and dollars as a plotly ``Figure``."""
+    def plot(self, against: str = "step") -> Any:
+        """Loss, workers and dollars as a plotly ``Figure``, against "step", "seconds" or "dollars"."""
         from ..widgets import plot
 
-        return plot(self)
+        return plot(self, against)
 
     def _ipython_display_(self) -> None:
         from ..widgets import can_click, detect, show

@@ -25,6 +25,7 @@ from .driver import Driver
 from .launch import resumption
 from .launch.allowance import Allowance, Within
 from .run import TrainingRun
+from .running.stop_requests import heed
 from .stateless_driver import StatelessDriver
 
 #: Most ended runs in memory, and most bytes of those before the newest; older runs are only on disk.
@@ -110,6 +111,7 @@ class _Start:
         self.driver = driver
         self.is_ready.set()
         if driver is not None:
+            threading.Thread(target=heed, args=(driver.run,), name=f"mlless-stop-{self._name}", daemon=True).start()
             driver.drive()
 
     def _make_ready(self) -> Driver | None:

@@ -75,8 +75,8 @@ class StatelessDriver(Driver):
     def _launch(self, manifest: Manifest, validation: Manifest | None) -> None:
         launcher, log, plan = self._services.launcher, self._services.log, self._plan
         job = self.job = self.run.job = defaults.adapted(self.job, manifest)
-        if chosen := defaults.told(self._left_open, job):
-            self.run.telemetry.tell(0.0, chosen)
+        if chosen := defaults.summary(self._left_open, job):
+            self.run.telemetry.add_event(0.0, chosen)
         begin = self._start.progress if self._start is not None else None
         if begin is None:
             begin = Progress(job.model.first(self._data.shape, self._data.mean, job.seed))
@@ -133,15 +133,15 @@ class StatelessDriver(Driver):
         assert run is not None
         verdict = run.train()
         self._services.log.announce_stop(verdict.status, verdict.reason)  # functions that invoke each other read it
-        course, has_failed, last_loss = run.course, verdict.status == "failed", None
+        judge, has_failed, last_loss = run.judge, verdict.status == "failed", None
         if not has_failed and not self._is_abandoned.is_set():
             with contextlib.suppress(Ends):
-                last_loss = course.mean_loss(*run.evaluate_last())
+                last_loss = judge.mean_loss(*run.evaluate_last())
         run.drain(LAST_FUNCTIONS_S)
         run.finish_rows(last_loss)
-        kept = course.kept_step(last_loss, has_failed=has_failed)
+        kept = judge.kept_step(last_loss, has_failed=has_failed)
         self._wait_for_functions()
-        objects, step = self._services.launcher.objects, course.step
+        objects, step = self._services.launcher.objects, judge.step
         has_last = not has_failed and kept is not None and kept < step
         # What follows: reading the models, listing the run's objects to remove them.
         driver = self._plan.rates.requests_nusd(objects.gets + 1 + has_last, objects.puts + 1)
@@ -151,11 +151,11 @@ class StatelessDriver(Driver):
             step,
             model_key(self.run.id, kept) if kept is not None else None,
             None if has_failed else last_loss,
-            run.ledger.costs_nusd(run.time_s, driver),
+            run.reports.costs_nusd(run.time_s, driver),
             run.time_s,
             model_key(self.run.id, step) if has_last else None,
             kept,
-            course.best_loss if kept == course.best_step else last_loss,
+            judge.best_loss if kept == judge.best_step else last_loss,
         )
 
     def _wait_for_functions(self) -> None:
@@ -178,7 +178,7 @@ class StatelessDriver(Driver):
             self._services.log.abort(reason, self.job.workers)
             run.drain(LAST_FUNCTIONS_S)
             run.finish_rows(None)
-        course = run.course
-        kept = course.step if course.best_step is None else course.best_step
-        costs = run.ledger.costs_nusd(run.time_s, self._plan.rates.requests_nusd(objects.gets + 1, objects.puts + 1))
-        return Ended(status, reason, course.step, model_key(self.run.id, kept), None, costs, run.time_s, None, kept)
+        judge = run.judge
+        kept = judge.step if judge.best_step is None else judge.best_step
+        costs = run.reports.costs_nusd(run.time_s, self._plan.rates.requests_nusd(objects.gets + 1, objects.puts + 1))
+        return Ended(status, reason, judge.step, model_key(self.run.id, kept), None, costs, run.time_s, None, kept)

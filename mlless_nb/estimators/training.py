@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator
 
 from ..data.dataset import Dataset
 from ..driver.runs import train
-from ..errors import JobError, RunError
+from ..errors import JobError, RunError, WaitInterrupted
 from ..job.job import TrainingJob
 from ..job.limits import Stop
 from ..models import FittedModel, Model
@@ -48,7 +48,7 @@ class MLLessEstimator(BaseEstimator):  # type: ignore[misc]
     job: Mapping[str, Any] | None
 
     def _train(self, model: Model, data: Dataset) -> FittedModel:
-        """The model trained on ``data``; RunError if the run failed."""
+        """The model trained on ``data``; RunError if the run failed. An interrupt stops the run, too."""
         seed = 0 if self.random_state is None else self.random_state
         if isinstance(seed, np.random.RandomState):
             seed = int(seed.randint(2**31 - 1))
@@ -65,7 +65,17 @@ class MLLessEstimator(BaseEstimator):  # type: ignore[misc]
         job = TrainingJob(model, data=data, **fields)
         warn(job, stacklevel=3)  # the line that has called `fit`
         run = train(job)
-        if run.wait() == "failed":
+        try:
+            status = run.wait()
+        except BaseException as error:  # who interrupts `fit` means the training, and has no handle on the run
+            run.stop()
+            if not isinstance(error, KeyboardInterrupt):
+                raise
+            raise WaitInterrupted(
+                f"fit was interrupted (${run.cost.total:.4g} so far); run {run.name!r} is asked to stop, what it has "
+                f"learnt is kept: mlless_nb.attach({run.name!r}).model"
+            ) from None
+        if status == "failed":
             raise RunError(f"fit failed: {run.reason}")
         self.cost_usd_ = float(run.cost.total)
         self.model_ = run.model

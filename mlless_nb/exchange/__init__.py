@@ -21,6 +21,7 @@ Terms:
     plan.py           the plan as data                                                pure
     restarts.py       restarts from a checkpoint, and aborts: how waiting workers learn of them
     slots.py          the numbers of a run's functions
+    frame_count.py    counts frames that are put and got, and their bytes
     step_report.py    a worker's report of one step, and the entries of the step log
     stats.py          sums of losses and their row counts, in the header of a frame
     seals.py          authenticates frames by Poly1305, on every server but the private Redis

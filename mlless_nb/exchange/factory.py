@@ -28,6 +28,8 @@ SLOT_POLL_S = 0.02
 #: Most reads and writes of one function beside those of its frames, at its start and at its end, and reads for each
 #: worker of the run: claim, leases, messages, budget.
 FUNCTION_GETS, FUNCTION_PUTS, GETS_A_WORKER = 20, 10, 8
+#: Writes that a function may make beyond its grant, before it has asked for more: they are reserved, too.
+MARGIN_PUTS = 8
 
 JobCoordinator = RedisCoordinator | StorageCoordinator
 
@@ -37,6 +39,11 @@ def prepaid_nusd(rates: Rates, n_workers: int, redis_urls: list[str]) -> int:
     if redis_urls:
         return 0
     return rates.requests_nusd(FUNCTION_GETS + GETS_A_WORKER * n_workers, FUNCTION_PUTS)
+
+
+def request_margin_nusd(rates: Rates) -> int:
+    """Nano-dollars of requests that are reserved for a function beyond its grant, if there is no Redis."""
+    return rates.requests_nusd(0, MARGIN_PUTS)
 
 
 def slice_s(log: JobCoordinator, n_workers: int) -> float:

@@ -7,20 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..money.request import BudgetRequest
+from .frame_count import FrameCount, FrameCounter
 from .in_parts import exchange_in_parts
 from .memory_hub import MemoryHub
 from .plan import NO_PLAN, Plan
-from .protocol import (
-    KINDS,
-    MODEL,
-    WAIT_POLL_S,
-    Arrival,
-    Closing,
-    Exchanged,
-    Frame,
-    FrameKey,
-    RoundRequest,
-)
+from .protocol import KINDS, MODEL, WAIT_POLL_S, Arrival, Closing, Exchanged, Frame, FrameKey, RoundRequest
 from .restarts import FROM_THE_START, Aborted, Fenced, LostData, Restart, Restarted
 from .step_report import LateArrival, Report, StepEntry
 
@@ -30,7 +21,7 @@ class MemoryCoordinator:
 
     def __init__(self, hub: MemoryHub, nonce: str = "") -> None:
         self._hub, self._nonce, self._restart = hub, nonce, hub.restart
-        self._n_read = 0
+        self._n_read, self._counter = 0, FrameCounter()
 
     def create(
         self, *, cap_nusd: int | None, reserved_nusd: int, restart: Restart = FROM_THE_START, plan: Plan = NO_PLAN
@@ -200,6 +191,10 @@ class MemoryCoordinator:
         with self._hub.changed:
             return self._hub.claims.setdefault(slot, self._nonce) == self._nonce
 
+    def frame_count(self) -> FrameCount:
+        """See `CountsFrames`."""
+        return self._counter.frame_count()
+
     def publish(self, part: RoundRequest) -> Arrival:
         """See `Coordinator`."""
         hub = self._hub
@@ -212,6 +207,8 @@ class MemoryCoordinator:
             granted = hub.grant((part.round_id, part.slot), part.wanted)
             for receiver, frame in part.outgoing.items():
                 hub.frames.setdefault((part.round_id, part.slot, receiver), frame)
+            if part.is_awaited:
+                self._counter.put(part.outgoing.values())
             hub.forget(part.step - part.kept_steps, part.slot)
             arrivals = hub.arrivals.setdefault(part.round_id, {})
             is_new = part.slot not in arrivals
@@ -274,10 +271,11 @@ class MemoryCoordinator:
     def put_model(self, frame: bytes) -> None:
         """See `Coordinator`."""
         self._hub.frames[MODEL] = frame
+        self._counter.put([frame])
 
     def get_model(self) -> Frame | None:
         """See `Coordinator`."""
-        return self._hub.frames.get(MODEL)
+        return self._counter.got([self._hub.frames.get(MODEL)])[0]
 
     def _wait_until(self, is_there: Callable[[], bool], part: RoundRequest, pay: Callable[[], None]) -> None:
         """Wait until ``is_there()`` is true, at most ``part.deadline_s`` seconds."""
@@ -302,7 +300,7 @@ class MemoryCoordinator:
         missing = [slot for slot, frame in found.items() if frame is None]
         if missing:
             raise LostData(f"the update of worker {missing[0]} in round {part.round_id} is gone")
-        return [frame for frame in found.values() if frame is not None]
+        return self._counter.got([frame for frame in found.values() if frame is not None])
 
     def exchange(self, part: RoundRequest, pay: Callable[[], None]) -> Exchanged:
         """See `Coordinator`."""
@@ -311,12 +309,12 @@ class MemoryCoordinator:
     def publish_and_poll(self, part: RoundRequest, keys: Sequence[FrameKey]) -> tuple[Arrival, list[Frame | None]]:
         """See `Coordinator`."""
         arrival = self.publish(part)
-        return arrival, self._poll(keys)
+        return arrival, self._counter.got(self._poll(keys))
 
     def wait_for_any(self, part: RoundRequest, keys: Sequence[FrameKey], pay: Callable[[], None]) -> list[Frame | None]:
         """See `Coordinator`."""
         self._wait_until(lambda: any(found is not None for found in self._poll(keys)), part, pay)
-        return self._poll(keys)
+        return self._counter.got(self._poll(keys))
 
     def _poll(self, keys: Sequence[FrameKey]) -> list[Frame | None]:
         """The frames of ``keys``, None for one that is not published yet."""

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from ..money.request import BudgetRequest
+from .frame_count import CountsFrames
 from .plan import NO_PLAN, Plan
 from .restarts import FROM_THE_START, Restart
 from .step_report import LateArrival, Report, StepEntry
@@ -149,7 +150,7 @@ class RoundRequest:
         return {receiver: frame for receiver, frame in self.parts.items() if receiver != self.slot}
 
 
-class Coordinator(Protocol):
+class Coordinator(CountsFrames, Protocol):
     """The exchange of one job, as its workers, supervisor and driver see it."""
 
     # -- driver

@@ -21,6 +21,7 @@ from typing import Protocol
 
 from ..errors import DecodeError
 from ..kernels import poly1305
+from .frame_count import CountsFrames, FrameCount
 from .protocol import MODEL, Arrival, Closing, Exchanged, Frame, FrameKey, RoundRequest, frame_key
 from .restarts import Restart
 
@@ -83,7 +84,7 @@ class Seal:
         raise DecodeError(f"{what} was refused, its seal is wrong: something else than this run wrote it{count}")
 
 
-class WorkerRounds(Protocol):
+class WorkerRounds(CountsFrames, Protocol):
     """The worker's part of a `Coordinator`, see there."""
 
     def join(self, restart: Restart) -> None:
@@ -135,6 +136,10 @@ class SealedRounds:
     def close(self) -> None:
         """Release the connections. Idempotent."""
         self._rounds.close()
+
+    def frame_count(self) -> FrameCount:
+        """See `CountsFrames`."""
+        return self._rounds.frame_count()
 
     def join(self, restart: Restart) -> None:
         """See `Coordinator`."""

@@ -13,9 +13,9 @@ def role_of(slot: int) -> str:
     return "supervisor" if slot == SUPERVISOR else str(slot)
 
 
-def heir_of(slot: int) -> str:
+def successor_of(slot: int) -> str:
     """The name of the lease of a function that waits to take over ``slot``."""
-    return f"{role_of(slot)}-heir"
+    return f"{role_of(slot)}-successor"
 
 
 def place_of(slot: int, invoked_s: float) -> int:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..errors import DecodeError
+from .frame_count import FrameCount
 
 
 class Report(NamedTuple):
@@ -38,12 +39,21 @@ class Report(NamedTuple):
     sent_bytes: int = 0
     merged_bytes: int = 0  # of the merged range that this worker published
     staleness: int = 0  # age of the oldest update that is not applied yet, steps
+    n_puts: int = 0  # frames so far, see `FrameCount`
+    n_gets: int = 0
+    put_bytes: int = 0
+    got_bytes: int = 0
     primal_square: float = -1.0  # this worker's part of the squared primal residual; negative without residuals
     dual_residual: float = -1.0
     # Of the gradients, see `mlless_nb.exchange.policies.gradient_spread.Spread`.
     mean_square: float = -1.0
     variance: float = -1.0
     learning_rate: float = -1.0
+
+    @property
+    def frame_count(self) -> FrameCount:
+        """The frames that the worker had put and got when it made the report."""
+        return _new_tuple(FrameCount, (self.n_puts, self.n_gets, self.put_bytes, self.got_bytes))
 
     def encode(self) -> bytes:
         """The report as bytes, little-endian."""
@@ -57,7 +67,7 @@ class Report(NamedTuple):
         return _new_tuple(Report, _unpack(body))  # called for each worker and step: quicker than `_make`
 
 
-_PACKED = struct.Struct("<12d7q5d")
+_PACKED = struct.Struct("<12d11q5d")
 _SIZE, _unpack, _new_tuple = _PACKED.size, _PACKED.unpack, tuple.__new__
 
 

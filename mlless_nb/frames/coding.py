@@ -220,6 +220,9 @@ class TableCoding:
     def check_columns(self, source: Source, where: str) -> None:
         """Raise DataError unless ``source`` has the columns, of the right kinds."""
         for column in self.columns:
+            if column.name not in source.columns:
+                valid = f"in the table, as it was in the training rows; there are {source.listed}"
+                raise DataError(f"{where}, column {column.name!r}", None, valid)
             source.check_column(where, column.name, *((NUMBERS,) if column.is_number else (TEXT, NUMBERS)))
 
     # -- stored with a model

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DataError
+from ..validation import nearest
 from .ids import Coded, are_numbers, array_of, coded, is_missing, plain_values
 
 Float64 = NDArray[np.float64]
@@ -56,13 +57,19 @@ class Source(ABC):
     def batches(self, roles: Mapping[str, str]) -> Iterator[Batch]:
         """The columns named in ``roles``, each as its role says: `NUMBER`, `TIME` or `CODED`."""
 
+    @property
+    def listed(self) -> str:
+        """The names of the columns, of the first twenty if there are more."""
+        return ", ".join(list(self.columns)[:20]) + (", ..." if len(self.columns) > 20 else "")
+
     def check_column(self, field: str, column: object, *others: str) -> str:
         """The name of a column that the table has and that can be read as one of ``others``; else DataError."""
         if isinstance(column, int) and not isinstance(column, bool) and str(column) in self.columns:
             column = str(column)
-        listed = ", ".join(list(self.columns)[:20]) + (", ..." if len(self.columns) > 20 else "")
         if not isinstance(column, str) or column not in self.columns:
-            raise DataError(field, column, f"the name of a column; there are {listed}")
+            near = nearest(column, self.columns) if isinstance(column, str) else None
+            meant = f"; is {near} meant?" if near is not None else ""
+            raise DataError(field, column, f"the name of a column; there are {self.listed}{meant}")
         kind = self.columns[column]
         is_dates_as_text = kind == TIMES and TEXT in others and self.is_text_file
         if kind not in others and not is_dates_as_text:

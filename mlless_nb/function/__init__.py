@@ -10,6 +10,7 @@ It decodes the invocation, claims the slot, renews the lease and watches the pre
     preload.py         what Lithops starts on this machine: imports once, then forks the functions
     inviting.py        a worker's function that invokes other functions, in large runs
     succession.py      a function that takes over the slot of one near the end of its lifetime
+    second_start.py    a function that a platform has started twice
     patience.py        waits for a control bus that does not answer yet
     probing.py         measures the link between functions and Redis
     age.py             how long the process has lived, for the bill

@@ -6,24 +6,27 @@ import contextlib
 import os
 import threading
 import time
+from functools import partial
 from typing import Any
 
 from ..bus import Bus
 from ..bus.messages import HANDED_OVER, Invocation, Left, Message
 from ..errors import DecodeError
 from ..exchange import LostData
-from ..exchange.factory import JobCoordinator, leave, open_coordinator, slice_s
+from ..exchange.factory import JobCoordinator, leave, open_coordinator, request_margin_nusd, slice_s
 from ..exchange.protocol import key_prefix
 from ..exchange.slots import nonce_of, place_of
 from ..exchange.stores import FrameStore, open_store, store_servers
 from ..job.sync import sync_from_json
 from ..money import Rates, price_profile
 from ..money.budget import Prepaid
+from ..money.request_gate import RequestGate
 from ..preparation.messages import PartCall
 from ..redaction import in_configuration, in_job, remember, scrub
 from ..stateless.messages import Call
 from ..storage.objects import LithopsObjects, ObjectStore
 from ..worker.attempts import work
+from . import second_start
 from .age import billed_s, is_cold
 from .inviting import invite
 from .malloc import keep_memory
@@ -31,6 +34,8 @@ from .package_digest import checked
 from .patience import open_patiently
 from .succession import await_slot, unused_by
 
+#: Writes to the storage by which a function ends, without a Redis.
+LAST_PUTS = 2
 #: Longest wait for data that is lost while a function starts, seconds (as the driver's `UNKNOWN_S`), and between polls.
 RESTORED_S, RESTORED_POLL_S = 2.0, 0.05
 
@@ -91,11 +96,14 @@ def _run(invocation: Message, storage: Any) -> str:
     is_over = threading.Event()
     try:
         prepaid = _prepaid(invocation, log, objects, store)
-        if not _begin(invocation, log, prepaid):
+        if not _begin(invocation, log, prepaid, objects, nonce):
             return ""  # another invocation with the same payload is running
+        last_call = partial(_abort_run, invocation, objects)
+        if not invocation.redis_urls:
+            objects.on_request = RequestGate(prepaid, last_call)
         prepaid.watch(
             log.reserve,
-            lambda: _abort_run(invocation, objects),
+            last_call,
             log.money,
             lambda nusd, part: log.refund(nusd, invocation.slot, part),
         )
@@ -106,7 +114,8 @@ def _run(invocation: Message, storage: Any) -> str:
         try:
             if invocation.is_successor:
                 if not await_slot(invocation, log, bus, prepaid.elapsed_s):
-                    log.refund(prepaid.granted_nusd - prepaid.alone_nusd, invocation.slot, unused_by(invocation))
+                    with contextlib.suppress(LostData):  # the run is over
+                        log.refund(prepaid.rest_nusd(prepaid.alone_nusd), invocation.slot, unused_by(invocation))
                     prepaid.end()
                     return ""
                 lease.start()
@@ -120,7 +129,7 @@ def _run(invocation: Message, storage: Any) -> str:
         if last is None:
             prepaid.end()
             return ""  # another invocation has the slot; what this one had is not returned
-        rest = prepaid.granted_nusd - prepaid.spent_nusd
+        rest = prepaid.rest_nusd(prepaid.spent_nusd)
         handed_over = last.step if isinstance(last, Left) and last.status == HANDED_OVER else None
         if handed_over is not None:
             log.refund(rest, invocation.slot, unused_by(invocation))
@@ -139,27 +148,31 @@ def _run(invocation: Message, storage: Any) -> str:
         log.close()
 
 
-def _begin(invocation: Invocation, log: JobCoordinator, prepaid: Prepaid) -> bool:
+def _begin(invocation: Invocation, log: JobCoordinator, prepaid: Prepaid, objects: ObjectStore, nonce: str) -> bool:
     """Claim the slot, if it is not waited for, and learn of the budget; False if another function is there.
 
-    If that was invoked for itself, the money of this one is returned. Data that is lost meanwhile is waited for: the
-    driver restores it, and counts the time as spent.
+    If that was invoked for itself, the money of this one is returned; if both have the money for one, what this one has
+    spent is booked. Data that is lost meanwhile is waited for: the driver restores it, and counts the time as spent.
     """
     slot, give_up_at = invocation.slot, time.monotonic() + RESTORED_S
     is_later = invocation.invoked_s > 0  # there is only one invocation of the slot before
     while True:
         try:
             if is_later and not log.claim(place_of(slot, invocation.invoked_s)):
+                second_start.book(invocation, log, prepaid, objects, nonce)
                 return False
             if not invocation.is_successor and not log.claim(slot):
                 if is_later:
                     # One that came too late may have spent more than its grant, and then the rest is below 0: what is
                     # spent counts as reserved even if that is above the cap, so that the others get no more.
-                    log.refund(prepaid.granted_nusd - prepaid.alone_nusd, slot, unused_by(invocation))
+                    log.refund(prepaid.rest_nusd(prepaid.alone_nusd), slot, unused_by(invocation))
+                else:  # or it comes so late that another one was invoked, while its grant stays reserved
+                    second_start.book(invocation, log, prepaid, objects, nonce)
                 return False
-            granted_nusd, money = log.start_grant(slot), log.money()
+            # What was granted for a slow start is that of the function which has the slot, not of its successor.
+            granted_nusd = 0 if invocation.is_successor else log.start_grant(slot)
+            prepaid.learn(*log.money())
             prepaid.add(granted_nusd)
-            prepaid.learn(*money)
             prepaid.buy(0.0, log.reserve)  # the start may have taken longer than was prepaid
             return True
         except LostData:
@@ -227,17 +240,24 @@ def _prepaid(invocation: Invocation, log: JobCoordinator, objects: ObjectStore, 
         invocation.has_broker,
         store_servers(invocation.store),
     )
+    # They are made after the bill: the last message, and what returns the money.
+    last_puts = 0 if invocation.redis_urls else LAST_PUTS
+    margin_nusd = 0 if invocation.redis_urls else request_margin_nusd(rates)
+    kept_nusd = max(invocation.coordination_nusd - margin_nusd - rates.requests_nusd(0, last_puts), 0)
+    is_supervisor = invocation.role == "supervisor"
+    margin_nusd += rates.outliving_nusd if is_supervisor else 0
     prepaid = Prepaid(
         rates,
-        invocation.granted_nusd - invocation.end_margin_nusd,
+        invocation.granted_nusd - invocation.end_margin_nusd - margin_nusd,
         lambda: late_s + time.monotonic() - began,
-        lambda: rates.requests_nusd(objects.gets, objects.puts) + (store.cost_nusd(rates) if store else 0),
-        with_servers=invocation.role == "supervisor",
+        lambda: rates.requests_nusd(objects.gets, objects.puts + last_puts) + (store.cost_nusd(rates) if store else 0),
+        with_servers=is_supervisor,
         n_functions=invocation.n_workers + 1,
         store_nusd=lambda: store.price_nusd(store.usage(), rates) if store else 0,
-        store_end_nusd=invocation.coordination_nusd + (invocation.store_end_nusd if invocation.role == "worker" else 0),
+        store_end_nusd=kept_nusd + (invocation.store_end_nusd if invocation.role == "worker" else 0),
         steps_ahead=lambda: log.steps_ahead,
         slice_s=slice_s(log, invocation.n_workers),
+        margin_nusd=margin_nusd,
     )
     prepaid.is_cold = is_cold()
     prepaid.steps_to_end += sync_from_json(invocation.sync).staleness

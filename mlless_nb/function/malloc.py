@@ -23,7 +23,7 @@ def keep_memory() -> None:
             mallopt = ctypes.CDLL(None).mallopt
         except (OSError, AttributeError):
             return  # not glibc
-        mallopt(_M_MMAP_THRESHOLD, 64 << 20)
+        mallopt(_M_MMAP_THRESHOLD, 32 << 20)  # the most that older versions take, as on AWS Lambda
         mallopt(_M_TRIM_THRESHOLD, 512 << 20)
         mallopt(_M_ARENA_MAX, 1)
 

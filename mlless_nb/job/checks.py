@@ -104,7 +104,7 @@ def _no_dataset(value: object, model: Model) -> JobError:
         columns = [*names[:3], "...", "...", "..."][:3]
         arguments = (f"{field}={name!r}" for field, name in zip(("user", "item", "rating"), columns, strict=True))
         return JobError("data", shown, f"a dataset: datasets.ratings(frame, {', '.join(arguments)})")
-    label = f", label={(names or ['...'])[-1]!r}" if model.needs_labels else ""
+    label = ", label='...'" if model.needs_labels else ""  # any column may be that of the labels
     return JobError("data", shown, f"a dataset: datasets.table(frame{label})")
 
 

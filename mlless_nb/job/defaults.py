@@ -126,7 +126,7 @@ def decided(optimizer: Optimizer, n_rows: int, n_touched: int) -> Optimizer:
     return dataclasses.replace(optimizer, lazy=n_rows > LAZY_FROM * n_touched)
 
 
-def told(job: TrainingJob, chosen: TrainingJob) -> str:
+def summary(job: TrainingJob, chosen: TrainingJob) -> str:
     """One sentence with the values that ``job`` left open and ``chosen`` has; "" if there are none."""
     parts = []
     if job.optimizer.learning_rate is None:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ServiceError
+from .storage import for_writing
 
 Float32 = NDArray[np.float32]
 
@@ -96,7 +97,8 @@ def onnx_linear(path: str | Path, weights: Float32, intercept: Float32, then: st
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], producer_name="mlless_nb")
     model.ir_version = 8  # as old as what is used: older runtimes read it, too
     onnx.checker.check_model(model)
-    Path(path).write_bytes(model.SerializeToString())
+    with for_writing(path) as file:
+        file.write(model.SerializeToString())
 
 
 def parquet_factors(path: Path, ids: NDArray[Any], factors: Float32, bias: Float32, mean: float) -> None:

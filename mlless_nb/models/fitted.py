@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import DataError
+from ..errors import DataError, ModelError
 from ..frames.names import Names, TableNames
 from ..frames.sources import described, is_frame
 from .storage import write_arrays
@@ -72,11 +72,15 @@ class FittedModel:
     def coefficients(self) -> dict[str, float]:
         """The coefficient of each feature by name, the largest first; for models with one coefficient a feature.
 
-        A coefficient is for one unit of its column, so the order depends on the units.
+        A coefficient is for one unit of its column, so the order depends on the units. Those of a column's categories
+        are to be compared with each other only. ``model.intercept`` is what is added to them. A positive one raises the
+        estimate of a linear regression, and speaks for the second of ``class_labels(2)`` in models of two classes:
+        labels that are texts are numbered in ascending order. ModelError, a TypeError, for other models, as from all
+        methods that a kind of model does not have.
         """
         weights = self.params.get("weights")
         if weights is None or weights.ndim != 1:
-            raise TypeError(f"{type(self).__name__} has no single coefficient for each feature: see model.params")
+            raise ModelError(f"{type(self).__name__} has no single coefficient for each feature: see model.params")
         names = self.feature_names or [f"feature {place}" for place in range(len(weights))]
         order = np.argsort(-np.abs(weights), kind="stable")
         return {names[place]: float(weights[place]) for place in order.tolist()}
@@ -89,7 +93,7 @@ class FittedModel:
         data : dataset
             With labels; made with ``like=`` the model or its training data, if these had names.
         """
-        raise TypeError(f"{type(self).__name__} has no measures: see its params")
+        raise ModelError(f"{type(self).__name__} has no measures: see its params")
 
     def to_sklearn(self) -> Any:
         """A fitted estimator of scikit-learn that predicts the same, on rows of features; of linear models and k-means.
@@ -97,14 +101,14 @@ class FittedModel:
         Such rows of a table in memory are ``datasets.table(frame, like=model).X``. ServiceError if scikit-learn is
         missing (``pip install 'mlless_nb[sklearn]'``).
         """
-        raise TypeError(f"{type(self).__name__} has no counterpart in scikit-learn")
+        raise ModelError(f"{type(self).__name__} has no counterpart in scikit-learn")
 
     def to_torch(self) -> Any:
         """A ``torch.nn.Linear`` that maps rows of features to the model's scores; of linear models.
 
         ServiceError if PyTorch is missing (``pip install 'mlless_nb[torch]'``).
         """
-        raise TypeError(f"{type(self).__name__} has no counterpart in PyTorch: see its params")
+        raise ModelError(f"{type(self).__name__} has no counterpart in PyTorch: see its params")
 
     def to_onnx(self, path: str | Path) -> None:
         """Write the model as ONNX: input "X", float32 (n, n_features), output "Y", float32; of linear models.
@@ -112,7 +116,7 @@ class FittedModel:
         "Y" is the probability of class 1, (n, 1); those of all classes, (n, n_classes); or the score, (n, 1).
         ServiceError if onnx is missing (``pip install 'mlless_nb[onnx]'``).
         """
-        raise TypeError(f"{type(self).__name__} cannot be written as ONNX: see its params")
+        raise ModelError(f"{type(self).__name__} cannot be written as ONNX: see its params")
 
     def class_labels(self, n: int) -> NDArray[Any]:
         """The labels of the classes numbered 0 to n - 1, (n,)."""

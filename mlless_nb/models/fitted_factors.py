@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..errors import DataError
+from ..errors import DataError, JobError
 from ..frames.ids import INTEGERS, Ids, array_of
 from ..frames.names import RatingNames
 from ..frames.sources import described
@@ -141,7 +141,7 @@ class PMFModel(FittedModel):
         user = find("users", users, self.n_users, self._user_ids)
         item = find("items", items, self.n_items, self._item_ids)
         if len(user) != len(item):
-            raise ValueError(f"users and items have lengths {len(user)}, {len(item)}: must be equal")
+            raise DataError("lengths of users and items", (len(user), len(item)), "equal")
         return self._predicted(user, item) if unknown == "error" else self._predicted_any(user, item)
 
     def _predicted_any(self, user: NDArray[Any], item: NDArray[Any]) -> Float32:
@@ -169,7 +169,7 @@ class PMFModel(FittedModel):
             Several users are answered at once.
         n : int
             Number of items; fewer are returned if fewer are left.
-        exclude : iterable of ids
+        exclude : id, or iterable of ids
             Items not to recommend to anybody.
         seen : Ratings, optional
             Ratings, e.g. the training data, whose items are not recommended to those who rated them.
@@ -192,7 +192,8 @@ class PMFModel(FittedModel):
         rows = _numbers("user" if is_one else "users", [user] if is_one else user, self.n_users, self._user_ids)
         check_count("n", n)
         is_named = self._counted(least_ratings)
-        is_named[_numbers("exclude", list(exclude), self.n_items, self._item_ids)] = False
+        excluded = list(exclude) if isinstance(exclude, Iterable) and not isinstance(exclude, str) else [exclude]
+        is_named[_numbers("exclude", excluded, self.n_items, self._item_ids)] = False
         found = [(self._named(best), scores) for best, scores in self._ranking(rows, n, seen, is_named)]
         return found[0] if is_one else found
 
@@ -300,9 +301,7 @@ class PMFModel(FittedModel):
         if not least:
             return np.ones(self.n_items, bool)
         if "item_counts" not in self.params:
-            raise ValueError(
-                f"least_ratings={least}: must be 0 for a model that does not know how often items were rated"
-            )
+            raise JobError("least_ratings", least, "0 for a model that does not know how often items were rated")
         enough: NDArray[np.bool_] = self.params["item_counts"] >= least
         return enough
 
@@ -338,10 +337,10 @@ def _numbers(field: str, ids: Any, n: int, known: Ids | None) -> NDArray[np.int3
     if array.size == 0:
         return np.empty(0, np.int32)
     if array.ndim != 1 or array.dtype.kind not in "iu":
-        raise ValueError(f"{field} has type {array.dtype} and shape {array.shape}: must be whole numbers (n,)")
+        raise DataError(field, ids, f"ids, whole numbers from 0 to {n - 1}")
     if array.min() < 0 or array.max() >= n:
         wrong = array[(array < 0) | (array >= n)][0]
-        raise ValueError(f"{field} contains {wrong}: must be ids from 0 to {n - 1}")
+        raise DataError(field, int(wrong), f"an id from 0 to {n - 1}")
     return array.astype(np.int32)
 
 

@@ -52,11 +52,16 @@ class FittedLinearModel(FittedModel):
         """(n_features,)."""
         return self.params["weights"].shape
 
+    @property
+    def intercept(self) -> float:
+        """What is added to the features times their `coefficients`."""
+        return float(self.params["intercept"][0])
+
     def _margins(self, X: Any) -> Float32:
         """``w.x + intercept`` of each row of X, scipy sparse, array (n, n_features) or table; float32 (n,)."""
         rows = features_of(self.features(X), len(self.params["weights"]), np.float32)
         if rows.nnz > 2**31 - 1:
-            raise ValueError(f"X has {rows.nnz} non-zeros: must have less than 2**31, predict in pieces")
+            raise DataError("X", f"{rows.nnz:,} non-zeros", "less than 2**31 of them: predict in pieces")
         out = np.empty(rows.shape[0], np.float32)
         params = np.concatenate([self.params["weights"], self.params["intercept"]])[:, None]
         linear_margins(
@@ -142,6 +147,6 @@ def check_binary(field: str, labels: NDArray[Any], model: str) -> None:
         hint = ""
         if bool((labels == -1).any()):
             hint = " (for labels -1 and 1 hand in (y + 1) / 2)"
-        elif bool(((labels >= 0) & (labels == np.floor(labels))).all()):
+        elif bool((np.isfinite(labels) & (labels >= 0)).all() and (labels == np.floor(labels)).all()):
             hint = f" ({MORE_CLASSES})"
         raise DataError(f"{field}[{at}]", float(labels[at]), f"0 or 1 for {model}{hint}")

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import JobError
+
 Int64 = NDArray[np.int64]
 
 
@@ -35,6 +37,6 @@ def items_by_user(users: NDArray[np.int32], items: NDArray[np.int32], n_users: i
 
 
 def check_count(field: str, n: Any) -> None:
-    """Raise ValueError unless ``n`` is a whole number >= 0."""
+    """Raise JobError unless ``n`` is a whole number >= 0."""
     if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 0:
-        raise ValueError(f"{field}={n!r}: must be a whole number >= 0")
+        raise JobError(field, n, "a whole number >= 0")

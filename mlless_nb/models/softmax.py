@@ -199,7 +199,9 @@ class SoftmaxRegression(Model):
         super().check_data(dataset, field)
         check_classes(f"{field}.y", dataset, self.n_classes, f"of at most n_classes={self.n_classes} kinds")
         labels = dataset.y
-        is_wrong = (labels < 0) | (labels >= self.n_classes) | (labels != np.floor(labels))
+        is_wrong = ~((labels >= 0) & (labels < self.n_classes))  # NaN is neither
+        if not is_wrong.any():
+            is_wrong = labels != np.floor(labels)
         if bool(is_wrong.any()):
             at = int(np.flatnonzero(is_wrong)[0])
             valid = f"an integer from 0 to {self.n_classes - 1} for SoftmaxRegression(n_classes={self.n_classes})"

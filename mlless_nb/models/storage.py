@@ -22,8 +22,16 @@ _MAGIC = b"PK\x03\x04"
 
 def write_arrays(path: str | Path, kind: str, params: dict[str, NDArray[Any]]) -> None:
     """Write ``params`` and their ``kind`` to exactly ``path`` (no suffix is added)."""
-    with Path(path).open("wb") as file:
+    with for_writing(path) as file:
         np.savez(file, allow_pickle=False, **{_KIND: np.array(kind)}, **params)
+
+
+def for_writing(path: str | Path) -> BinaryIO:
+    """The file ``path``, empty; MissingFileError if its folder is not there."""
+    try:
+        return Path(path).open("wb")
+    except FileNotFoundError:
+        raise MissingFileError(f"{path}: there is no folder {Path(path).parent}; it has to be made before") from None
 
 
 def read_arrays(path: str | Path) -> tuple[str, dict[str, NDArray[Any]]]:

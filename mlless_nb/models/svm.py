@@ -45,15 +45,15 @@ class LinearSVMModel(FittedLinearModel):
         """
         return self._margins(X)
 
-    @property
-    def _class_labels(self) -> NDArray[Any]:
+    def class_labels(self, n: int) -> NDArray[Any]:
+        """The labels of the classes numbered 0 to n - 1, (n,): -1 and 1 if the training rows had these."""
         is_named = isinstance(self.names, TableNames) and self.names.classes is not None
-        return self.class_labels(2) if is_named else self.params["classes"].astype(np.int64)
+        return super().class_labels(n) if is_named else self.params["classes"].astype(np.int64)[:n]
 
     def to_sklearn(self) -> Any:
         """A fitted ``LinearSVC`` of scikit-learn, for rows of features; see `FittedModel`."""
         params = self.params
-        return exports.sklearn_linear("LinearSVC", params["weights"], params["intercept"], self._class_labels)
+        return exports.sklearn_linear("LinearSVC", params["weights"], params["intercept"], self.class_labels(2))
 
     def evaluate(self, data: Any) -> dict[str, float]:
         """Hinge loss, AUC and accuracy of a dataset's rows; see `FittedModel`."""

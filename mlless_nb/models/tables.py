@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DataError
+from ..frames.sources import described
 from ..plurals import count
 
 Int32 = NDArray[np.int32]
@@ -33,14 +34,18 @@ def entries_of(minibatch: Any) -> dict[str, Any]:
 def features_of(X: Any, n_features: int, dtype: type = np.float64) -> Any:
     """The user's X, scipy sparse or array, as CSR (n, n_features); a single row may be (n_features,).
 
-    ValueError for other columns, and for what is no finite number.
+    DataError for other columns, and for what are no finite numbers.
     """
     from scipy.sparse import csr_matrix  # takes 0.25 s, and no function needs it
 
-    with np.errstate(over="ignore"):  # numbers that are too large become infinite, and are refused
-        rows = csr_matrix(X, dtype=dtype)
+    try:
+        with np.errstate(over="ignore"):  # numbers that are too large become infinite, and are refused
+            rows = csr_matrix(X, dtype=dtype)
+    except (TypeError, ValueError):  # texts, for instance
+        valid = f"rows of {count(n_features, 'column')} of numbers, or a table with the columns of the training rows"
+        raise DataError("X", described(X), valid) from None
     if rows.shape[1] != n_features:
-        raise ValueError(f"X has {count(rows.shape[1], 'column')}: must have {n_features}")
+        raise DataError("X", f"shape {rows.shape}", f"rows of {count(n_features, 'column')}")
     is_wrong = ~np.isfinite(rows.data)
     if bool(is_wrong.any()):
         at = int(np.flatnonzero(is_wrong)[0])

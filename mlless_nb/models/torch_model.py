@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import importlib.util
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..errors import JobError
 from ..validation import specification
 from .base import register_model
 from .definition import Definition, said
 from .written import Arrays, FittedArrays, Float32, WrittenModel, dense_rows
+
+#: What the names of buffers begin with in a model's file.
+_BUFFER = "buffer:"
 
 
 class FittedTorch(FittedArrays):
@@ -23,15 +29,29 @@ class FittedTorch(FittedArrays):
     ----------
     params : dict
         The parameters by name, float32.
+    buffers : dict
+        What else the module's ``state_dict`` has, by name: buffers as the module was made, and parameters that have
+        another name, too.
     """
 
     kind: ClassVar[str] = "torch"
 
+    def __init__(self, params: dict[str, NDArray[Any]]) -> None:
+        buffers = {name: array for name, array in params.items() if name.startswith(_BUFFER)}
+        super().__init__({name: array for name, array in params.items() if name not in buffers})
+        self.buffers = {name.removeprefix(_BUFFER): array for name, array in buffers.items()}
+
     def state_dict(self) -> dict[str, Any]:
-        """The parameters as tensors, for ``module.load_state_dict``; needs PyTorch."""
+        """Parameters and buffers as tensors, for ``module.load_state_dict``; needs PyTorch."""
         import torch
 
-        return {name: torch.tensor(array) for name, array in self.params.items()}
+        return {name: torch.tensor(array) for name, array in {**self.params, **self.buffers}.items()}
+
+    def save(self, path: str | Path) -> None:
+        """Write parameters, buffers and names to ``path`` as .npz; `mlless_nb.models.load_model` reads it."""
+        whole = copy.copy(self)
+        whole.params = {**self.params, **{_BUFFER + name: array for name, array in self.buffers.items()}}
+        super(FittedTorch, whole).save(path)
 
 
 @register_model
@@ -54,7 +74,9 @@ class TorchModel(WrittenModel):
 
     The job's optimiser trains the parameters, which lie one after the other in one table, so protocols, codecs and
     algorithms apply as to any model. The module is in training mode for gradients and in evaluation mode for held-out
-    rows. Buffers are not exchanged, so a module that has some (BatchNorm) is refused; GroupNorm has none.
+    rows. Buffers are not exchanged, so they have to stay as the module is made, which does not depend on the job's
+    seed: a module that changes them is refused, such
+    as BatchNorm with running statistics. ``BatchNorm1d(..., track_running_stats=False)`` and GroupNorm have none.
 
     Parameters
     ----------
@@ -83,6 +105,19 @@ class TorchModel(WrittenModel):
     def start(self, n_features: int, seed: int) -> Arrays:
         """The module's parameters as it is made with this seed."""
         return _start(self.definition, seed)
+
+    def fitted(self, params: Float32, shape: tuple[int, ...], mean: float) -> FittedArrays:
+        """See `WrittenModel`; with the module's buffers."""
+        made, module = super().fitted(params, shape, mean), _made(self.definition)
+        assert isinstance(made, FittedTorch)
+        state = module.state_dict().keys()
+        buffers = {name: own for name, own in module.named_buffers(remove_duplicate=False) if name in state}
+        made.buffers = {name: own.numpy().copy() for name, own in buffers.items()}
+        first = {id(own): name for name, own in module.named_parameters()}
+        for name, own in module.named_parameters(remove_duplicate=False):
+            if name not in made.params:  # it is one with another
+                made.buffers[name] = made.params[first[id(own)]]
+        return made
 
     def _loss(self, params: Float32, X: Float32, y: Float32, *, trains: bool) -> tuple[Any, Any]:
         """The module with the parameters of the table, and its loss of the rows, a tensor."""
@@ -119,6 +154,9 @@ class TorchModel(WrittenModel):
         """See `WrittenModel`."""
         import torch
 
+        before = _buffers(_made(self.definition))
+        if differing := _differing(before, _buffers(_make(self.definition, 0))):
+            raise self.wrong(f"a module whose buffers are the same each time it is made; {differing} is not")
         try:
             module, loss = self._loss(self.init((X.shape[1],), 0.0, 0), X, y, trains=True)
             if not isinstance(loss, torch.Tensor):
@@ -136,6 +174,26 @@ class TorchModel(WrittenModel):
         grads = [own.grad for own in module.parameters() if own.grad is not None]
         if not all(bool(one.isfinite().all()) for one in (loss, *grads)):
             raise self.wrong("a module whose loss and gradients are finite on the first rows")
+        if changed := _differing(before, _buffers(module)):
+            _made.cache_clear()  # this one is no longer as it is made
+            other = "GroupNorm, or BatchNorm with track_running_stats=False"
+            raise self.wrong(f"a module whose buffers stay as they are made ({other}); its forward changes {changed}")
+
+
+def _buffers(module: Any) -> dict[str, NDArray[Any]]:
+    """Copies of a module's buffers by name."""
+    return {name: own.numpy().copy() for name, own in module.named_buffers()}
+
+
+def _differing(before: dict[str, NDArray[Any]], after: dict[str, NDArray[Any]]) -> str:
+    """The name of a buffer that is not the same; "" if all are."""
+
+    def is_same(name: str) -> bool:
+        one, other = before.get(name), after.get(name)
+        is_number = one is not None and one.dtype.kind in "fc"  # others have no NaN
+        return one is not None and other is not None and np.array_equal(one, other, equal_nan=is_number)
+
+    return next((name for name in {**before, **after} if not is_same(name)), "")
 
 
 def _make(definition: Definition, seed: int) -> Any:
@@ -152,10 +210,12 @@ def _make(definition: Definition, seed: int) -> Any:
         raise JobError("model", definition.name, valid) from error
     if not isinstance(module, torch.nn.Module):
         raise JobError("model", definition.name, "a torch.nn.Module, or a function that returns one")
-    if buffers := [name for name, _ in module.named_buffers()]:
-        raise JobError("model", definition.name, f"a module without buffers (GroupNorm has none); it has {buffers[0]}")
     if not any(True for _ in module.parameters()):
         raise JobError("model", definition.name, "a module with parameters")
+    if unknown := [name for name, own in module.named_buffers() if own.dtype == torch.bfloat16]:
+        raise JobError(
+            "model", definition.name, f"a module whose buffers NumPy has a type for; {unknown[0]} is bfloat16"
+        )
     if not all(own.dtype == torch.float32 for own in module.parameters()):
         raise JobError("model", definition.name, "a module whose parameters are float32")
     return module

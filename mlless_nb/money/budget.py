@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable
 
 from .meter import NUSD, Rates
-from .request import NO_REQUEST, BudgetRequest
+from .request import NO_REQUEST, BudgetRequest, GiveBack, Money, Reserve
 
 #: Seconds of a plain exit that a function keeps prepaid, beside measured ones (evaluating, storing).
 EXIT_S = 0.35
@@ -34,14 +34,6 @@ LATE_DECAY = 0.9
 LATE_MOST_S = 0.5
 #: Steps that may still complete after a worker's request was refused: the present one, and the last one.
 STEPS_TO_END = 2
-
-#: Reserves an amount of the budget: wanted nano-dollars, least nano-dollars, request id. A request id counts once.
-#: Returns the granted amount, 0 if refused.
-Reserve = Callable[[int, int, str], int]
-#: Returns nano-dollars to the budget; the second argument counts the calls.
-GiveBack = Callable[[int, int], None]
-#: The cap (None: no cap) and what is reserved of it, nano-dollars.
-Money = Callable[[], tuple[int | None, int]]
 
 
 class Prepaid:
@@ -70,6 +62,8 @@ class Prepaid:
         Steps that are taken after an announced end, beside `steps_to_end`.
     slice_s : float
         Seconds of running that it requests at a time.
+    margin_nusd : int
+        Nano-dollars reserved beyond the grant: for requests before `watch` looks again, or for servers after its end.
     """
 
     def __init__(
@@ -86,8 +80,9 @@ class Prepaid:
         store_end_nusd: int = 0,
         steps_ahead: Callable[[], int] = lambda: 0,
         slice_s: float = SLICE_S,
+        margin_nusd: int = 0,
     ) -> None:
-        self._rates, self.granted_nusd = rates, granted_nusd
+        self.rates, self.granted_nusd, self._margin_nusd = rates, granted_nusd, margin_nusd
         self._elapsed_s, self._requests_nusd = elapsed_s, requests_nusd
         self._with_servers = with_servers
         self._store_nusd, self._store_end_nusd = store_nusd, store_end_nusd
@@ -95,7 +90,8 @@ class Prepaid:
         self._store_seen_nusd = self._store_step_nusd = 0  # up to the newest step; the most of one step
         self._run_usd_s = n_functions * rates.function_usd_s + rates.servers_usd_s
         self._plain_exit_s, self._measured_exit_s = EXIT_S, 0.0
-        self._has_cap = True
+        #: Whether the run has a budget, as far as this function knows.
+        self.has_cap = True
         #: Whether the start of the function's runtime is on its bill, too; None where that is not known.
         self.is_cold: bool | None = None
         #: Whether little of the budget is left: less than `SCARCE_S` seconds of the whole run.
@@ -116,8 +112,8 @@ class Prepaid:
 
     def cost_nusd(self, span_s: float) -> int:
         """Bill of a span of ``span_s`` seconds without storage requests."""
-        servers = self._rates.servers_nusd(span_s + self._rates.tail_s) if self._with_servers else 0
-        return self._rates.function_nusd(span_s) + servers
+        servers = self.rates.servers_nusd(span_s + self.rates.tail_s) if self._with_servers else 0
+        return self.rates.function_nusd(span_s) + servers
 
     @property
     def spent_nusd(self) -> int:
@@ -127,7 +123,16 @@ class Prepaid:
     @property
     def alone_nusd(self) -> int:
         """The part of `spent_nusd` that is not for servers: if it leaves in vain, another supervisor pays for those."""
-        return self._rates.function_nusd(self._elapsed_s()) + self._requests_nusd()
+        return self.rates.function_nusd(self._elapsed_s()) + self._requests_nusd()
+
+    def rest_nusd(self, spent_nusd: int) -> int:
+        """What was reserved for the function and is not spent; below 0 if it has overrun all of it."""
+        return self.granted_nusd + self._margin_nusd - spent_nusd
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether the grant bounds what the function may spend: with a cap, until `end`."""
+        return self.has_cap and not self._ended.is_set()
 
     @property
     def elapsed_s(self) -> float:
@@ -166,7 +171,7 @@ class Prepaid:
 
         A started second of the servers is billed whole: with a cap, who pays for them is answered before its end.
         """
-        answer_s = ANSWER_S if self._with_servers and self._has_cap else 0.0
+        answer_s = ANSWER_S if self._with_servers and self.has_cap else 0.0
         return min(2 * self._late_s, LATE_MOST_S) + answer_s
 
     def _is_over_after(self, wait_s: float) -> bool:
@@ -182,7 +187,7 @@ class Prepaid:
 
     def learn(self, cap_nusd: int | None, reserved_nusd: int) -> None:
         """Take in the cap (None: no cap) and the amount reserved of it; with a small cap less is kept for the exit."""
-        self._has_cap = cap_nusd is not None
+        self.has_cap = cap_nusd is not None
         if cap_nusd is None:
             self._plain_exit_s, self.is_scarce = EXIT_S, False
         else:
@@ -204,7 +209,7 @@ class Prepaid:
 
     def _ahead(self, step_s: float) -> tuple[int, float]:
         """Storage requests, nano-dollars, and seconds since the invocation that must be prepaid before another step."""
-        requests = self._requests_nusd() + self._rates.requests_nusd(self.gets_ahead, self.puts_ahead)
+        requests = self._requests_nusd() + self.rates.requests_nusd(self.gets_ahead, self.puts_ahead)
         # Once the last rounds have begun, they are paid from what was kept for them.
         begun = max(self._store_nusd() - self._store_seen_nusd, 0)
         n_steps = self.steps_to_end + self._steps_ahead()
@@ -214,13 +219,13 @@ class Prepaid:
     def return_surplus(self, give_back: GiveBack) -> None:
         """Return the part of the grant that steps and exit do not need, so that other functions can use it."""
         step_s = self._step_s
-        if not self._has_cap or step_s is None:
+        if not self.has_cap or step_s is None:
             return
         slice_s = max(self._slice_s, step_s)
         with self._lock:
             requests, horizon_s = self._ahead(step_s)
             surplus = self.granted_nusd - requests - self.cost_nusd(horizon_s + slice_s)
-            if surplus <= slice_s * self._rates.function_usd_s * NUSD:
+            if surplus <= slice_s * self.rates.function_usd_s * NUSD:
                 return
             self.granted_nusd -= surplus
             self._n_returned += 1
@@ -326,7 +331,7 @@ class Prepaid:
 
         asking = threading.Thread(target=ask, name="mlless-late", daemon=True)
         asking.start()
-        if self._has_cap:
+        if self.has_cap:
             asking.join(max(self.left_s, ANSWER_S))
             return answers == [True]
         asking.join()
@@ -338,7 +343,7 @@ class Prepaid:
     def left_s(self) -> float:
         """Seconds that the grant still lasts."""
         left_nusd = self.granted_nusd - self._requests_nusd()
-        return self._rates.seconds_for(left_nusd, with_servers=self._with_servers) - self._elapsed_s()
+        return self.rates.seconds_for(left_nusd, with_servers=self._with_servers) - self._elapsed_s()
 
     def end(self) -> None:
         """Stop watching, since the function is about to return."""

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 
 from .meter import NUSD
+from .store_use import StoreUse
 
 #: The components of every run's cost: functions, servers (``broker`` is 0 without RabbitMQ) and the object storage.
 COMPONENTS = ("workers", "supervisor", "redis", "broker", "storage")
@@ -18,6 +19,8 @@ class Cost(Mapping[str, float]):
 
     Parameters
     ----------
+    store : StoreUse, optional
+        The requests and bytes of the store of frames, which are a part of some components.
     workers, supervisor : float
         The functions' seconds and invocations.
     redis, broker : float
@@ -28,13 +31,15 @@ class Cost(Mapping[str, float]):
         Other components that were billed, such as another store's requests.
     """
 
-    def __init__(self, **usd: float) -> None:
+    def __init__(self, store: StoreUse | None = None, /, **usd: float) -> None:
+        #: None while the run goes on, and where nobody has told of it.
+        self.store = store
         self._usd: dict[str, float] = dict.fromkeys(COMPONENTS, 0.0) | usd
 
     @classmethod
-    def of_nusd(cls, nusd: Mapping[str, int]) -> Cost:
+    def of_nusd(cls, nusd: Mapping[str, int], store: StoreUse | None = None) -> Cost:
         """The cost, from nano-dollars by component."""
-        return cls(**{component: amount / NUSD for component, amount in nusd.items()})
+        return cls(store, **{component: amount / NUSD for component, amount in nusd.items()})
 
     @property
     def total(self) -> float:
@@ -67,4 +72,4 @@ class Cost(Mapping[str, float]):
 
     def __str__(self) -> str:
         parts = ", ".join(f"{component} ${usd:.6f}" for component, usd in self._usd.items() if usd)
-        return f"${self.total:.6f} ({parts})"
+        return f"${self.total:.6f} ({parts})" + (f"; {self.store}" if self.store is not None else "")

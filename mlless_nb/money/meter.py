@@ -103,6 +103,11 @@ class Rates:
         """Bill of the servers' start-up and of ``span_s`` seconds, rounded up to whole ones."""
         return _up(math.ceil(span_s - 1e-9) * self.servers_usd_s + self.servers_start_usd)
 
+    @property
+    def outliving_nusd(self) -> int:
+        """A second of the servers, reserved beyond a supervisor's grant: if they do not answer, workers outlive it."""
+        return _up(self.servers_usd_s)
+
     def servers_by_component(self, nusd: int) -> dict[str, int]:
         """The servers' bill of ``nusd`` split by component; the parts sum to ``nusd``."""
         *names, last = self.server_usd_s

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 #: A grant beyond the least amount is at most this part (1/16) of the remaining budget, so that the last of the budget
 #: is granted in small parts.
 SHARES = 16
+
+#: Reserves an amount of the budget: wanted nano-dollars, least nano-dollars, request id. A request id counts once.
+#: Returns the granted amount, 0 if refused.
+Reserve = Callable[[int, int, str], int]
+#: Returns nano-dollars to the budget; the second argument counts the calls.
+GiveBack = Callable[[int, int], None]
+#: The cap (None: no cap) and what is reserved of it, nano-dollars.
+Money = Callable[[], tuple[int | None, int]]
 
 
 class BudgetRequest(NamedTuple):

@@ -81,10 +81,13 @@ class StartingMoney:
 
     @property
     def supervisor_nusd(self) -> int:
-        """Initial grant of the supervisor, nano-dollars, including the servers' time; it ends after the workers."""
+        """Initial grant of the supervisor, nano-dollars, including the servers' time; it ends after the workers.
+
+        `Rates.outliving_nusd` is in it, too, which is not to be spent.
+        """
         span_s = self._span_s + 2 * FIRST_STEP_S
         requests = self.rates.requests_nusd(1, 1) + self.coordination_nusd
-        seconds = self.rates.function_nusd(span_s) + self.rates.servers_nusd(span_s)
+        seconds = self.rates.function_nusd(span_s) + self.rates.servers_nusd(span_s) + self.rates.outliving_nusd
         return seconds + requests + self.end_margin_nusd(is_supervisor=True)
 
     def slice_nusd(self, from_s: float, span_s: float) -> dict[int, int]:

@@ -255,7 +255,7 @@ class Preparation:
         errors: dict[int, str] = {}
         began, longest_s = time.monotonic(), 0.0
 
-        def hear() -> None:
+        def receive() -> None:
             nonlocal longest_s
             for done in self._reports(calls[0].plan_key):
                 if open_calls.pop((done.index, done.attempt), None) is None:
@@ -269,7 +269,7 @@ class Preparation:
                     errors[done.index] = done.error
 
         while waiting:
-            hear()
+            receive()
             if waiting and self._log.aborted() is not None:
                 self._lose(open_calls)
                 raise self._used_up()
@@ -278,7 +278,7 @@ class Preparation:
             patience_s = max(LEAST_LATE_S, LATE * longest_s) if longest_s else self._lifetime_s
             is_over = self._functions.are_gone() or time.monotonic() - began > patience_s
             if is_over:
-                hear()  # what was sent last
+                receive()  # what was sent last
                 errors = dict.fromkeys(waiting, "no report") | errors
             if errors and waiting and (is_over or not self._functions.are_serial):
                 again = [waiting[index] for index in errors]

@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..driver import spending
+from ..driver.interrupts import is_interactive
 from ..driver.run import TrainingRun
-from ..errors import BudgetError, CommandError, MllessError, RunError
+from ..errors import BudgetError, CommandError, MllessError, RunError, WaitInterrupted
 from ..job.limits import Budget
 from ..money.book import MOST_NUSD
 from ..money.meter import NUSD, to_nusd
@@ -138,12 +139,32 @@ class Sweep:
         self._budget_usd = cap_nusd / NUSD
 
     def wait(self, timeout_s: float | None = None) -> str:
-        """Wait for the end, at most ``timeout_s`` seconds; returns the status. An interrupt ends only the waiting."""
+        """Wait for the end, at most ``timeout_s`` seconds; returns the status.
+
+        Raises
+        ------
+        WaitInterrupted
+            On an interrupt (it is a KeyboardInterrupt). The sweep goes on as long as this process.
+        """
         deadline = time.monotonic() + (threading.TIMEOUT_MAX if timeout_s is None else timeout_s)
-        # Short waits, so that an interrupt is handled between them.
-        while not self._over.wait(max(min(deadline - time.monotonic(), 0.05), 0.0)) and time.monotonic() < deadline:
-            pass
+        try:
+            # Short waits, so that an interrupt is handled between them.
+            while not self._over.wait(max(min(deadline - time.monotonic(), 0.05), 0.0)) and time.monotonic() < deadline:
+                pass
+        except KeyboardInterrupt:
+            raise WaitInterrupted(self._interrupted_line()) from None
         return self.status
+
+    def _interrupted_line(self) -> str:
+        """What becomes of the sweep when an interrupt has ended the waiting for it."""
+        if not self.is_live:
+            return f"sweep {self.name!r} has ended: {self.status}"
+        done = f"{len(self.trials)} of {count(self.n_trials, 'trial')}"
+        so_far = f"{done}, ${self.spent:.4g} of ${self.budget:.4g}"
+        if is_interactive():
+            return f"sweep {self.name!r} goes on ({so_far}); its stop() ends it"
+        kept = f"mlless_nb.runs(sweep={self.name!r}) lists its trials"
+        return f"sweep {self.name!r} ends with this script ({so_far}); {kept}"
 
     def wait_for_change(self, seen: int, timeout_s: float) -> int:
         """Wait until there is a change after change number ``seen``; returns the number of the latest one."""

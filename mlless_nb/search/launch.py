@@ -22,7 +22,7 @@ from .handle import Sweep, cap_nusd_of
 from .recipe import Recipe, recipe_of, tried
 from .runner import Runner
 from .space import Space
-from .study import Study
+from .study import FACTOR, Study
 
 #: Most trials of a sweep, and most at once.
 MOST_TRIALS, MOST_PARALLEL = 1000, 32
@@ -41,16 +41,16 @@ def sweep(
     trials: int | None = None,
     sampler: str = "auto",
     parallel: int = 1,
-    halving: int | Literal["off"] | None = 3,
+    halving: int | Literal["auto", "off"] | None = "auto",
     seed: int = 0,
     name: str = "sweep",
 ) -> Sweep:
     """Train a job with different settings under one budget, and stop weak trials early. Returns at once with a handle.
 
     Each trial is a run of its own, ``NAME-1``, ``NAME-2``..., whose budget lies within that of the sweep, and both
-    within those of the session and the project. After 1/27, 1/9 and 1/3 of its length, and not before an epoch, a trial
-    goes on only if its held-out loss is among the best third of those that came so far (successive halving). The
-    others are pruned: stopped in good order.
+    within those of the session and the project. Of six trials and more weak ones are pruned, which is stopped in good
+    order: after 1/27, 1/9 and 1/3 of its length, and not before an epoch, a trial goes on only if its held-out loss is
+    among the best third of those that came so far (successive halving).
 
     Parameters
     ----------
@@ -67,9 +67,9 @@ def sweep(
         Optuna's sampler. "auto" is the grid if the trials can be all of it, else TPE.
     parallel : int
         Trials at once; each may then reserve its part of what is left.
-    halving : int, "off" or None
-        One trial in so many goes on at each comparison, whose distances grow by this factor. "off" or None: all run to
-        their ends.
+    halving : int, "auto", "off" or None
+        One trial in so many goes on at each comparison, whose distances grow by this factor. "auto": 3 if there are six
+        trials or more, else "off". "off" or None: all run to their ends.
     seed : int
         Of the sampler.
     name : str
@@ -99,7 +99,7 @@ def begin(
     trials: int | None = None,
     sampler: str = "auto",
     parallel: int = 1,
-    halving: int | Literal["off"] | None = 3,
+    halving: int | Literal["auto", "off"] | None = "auto",
     seed: int = 0,
     name: str = "sweep",
 ) -> Sweep:
@@ -110,8 +110,8 @@ def begin(
         if value is not None and value > most:
             raise JobError(field, value, f"at most {most}")
     factor = None if halving == "off" else halving
-    if factor is not None and (not is_integer(factor) or not 2 <= factor <= 10):
-        raise JobError("halving", halving, 'an integer from 2 to 10, or "off"')
+    if factor is not None and factor != "auto" and (not is_integer(factor) or not 2 <= factor <= 10):
+        raise JobError("halving", halving, 'an integer from 2 to 10, "auto" or "off"')
     if not is_integer(seed) or not 0 <= seed < 2**32:
         raise JobError("seed", seed, "an integer from 0 to 4294967295")
     _check_name(name)
@@ -129,7 +129,7 @@ def begin(
     begun._budget_usd = cap_nusd / NUSD
     with _registry:
         _known.add(begun)
-    runner = Runner(begun, study, recipe, factor or 3)
+    runner = Runner(begun, study, recipe, study.factor or FACTOR)
     try:
         runner.start()
     except BaseException:  # an interrupt, too

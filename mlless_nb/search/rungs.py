@@ -12,7 +12,7 @@ N_RUNGS = 3
 
 
 @dataclass(frozen=True)
-class Course:
+class TrialLength:
     """The length of a trial.
 
     Parameters
@@ -28,8 +28,8 @@ class Course:
     factor: int
 
     @classmethod
-    def of(cls, job: TrainingJob, factor: int) -> Course:
-        """The course of a trial with this job."""
+    def of(cls, job: TrainingJob, factor: int) -> TrialLength:
+        """The length of a trial with this job."""
         rules = job.stop_rules
         limits = {"epoch": rules.epochs, "step": rules.steps, "time_s": rules.time_s}
         if job.has_own_cap:

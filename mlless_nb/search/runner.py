@@ -21,7 +21,7 @@ from ..plurals import all_done
 from ..telemetry.live import COLUMNS
 from ..tracking import RunLedger
 from .recipe import Recipe
-from .rungs import Course
+from .rungs import TrialLength
 from .study import Asked, Study
 from .trial import PRUNED, Trial
 
@@ -170,7 +170,7 @@ class Runner:
 
     def _follow(self, trial: Trial, asked: Asked, run: TrainingRun) -> None:
         """Follow a trial to its end."""
-        sweep, course = self._sweep, None
+        sweep, length = self._sweep, None
         n_rows = seen = last = 0
         loss, is_stopped = math.inf, False
         weak_at: float | None = None  # the epoch of the comparison that it lost
@@ -179,17 +179,17 @@ class Runner:
             is_live = run.telemetry.state.is_live  # before the rows: those of the end are read, too
             rows = run.telemetry.rows_since(n_rows)
             n_rows += len(rows)
-            course = course or Course.of(run.job or asked.job, self._factor)  # type: ignore[arg-type]
+            length = length or TrialLength.of(run.job or asked.job, self._factor)  # type: ignore[arg-type]
             for values in rows[np.isfinite(rows[:, _VALIDATION])]:
                 row = dict(zip(COLUMNS, values.tolist(), strict=True))
                 loss = min(loss, row["validation_loss"])
-                if course.resource(row) > last and not course.is_over(row):
-                    last = course.resource(row)
+                if length.resource(row) > last and not length.is_over(row):
+                    last = length.resource(row)
                     if self._study.report(asked, loss, last) and is_live and not is_stopped:
                         weak_at, is_stopped = row["epoch"], True
                         run.stop()
             if len(rows):
-                trial = self._seen(trial, run, course, loss, dict(zip(COLUMNS, rows[-1].tolist(), strict=True)))
+                trial = self._seen(trial, run, length, loss, dict(zip(COLUMNS, rows[-1].tolist(), strict=True)))
                 sweep._put(trial)
             if sweep.is_stop_asked and not is_stopped:
                 is_stopped = True
@@ -199,12 +199,12 @@ class Runner:
         run.wait()
         self._conclude(trial, asked, run, weak_at, last)
 
-    def _seen(self, trial: Trial, run: TrainingRun, course: Course, loss: float, row: dict[str, float]) -> Trial:
+    def _seen(self, trial: Trial, run: TrainingRun, length: TrialLength, loss: float, row: dict[str, float]) -> Trial:
         return dataclasses.replace(
             trial,
             status="running",
             loss=loss if math.isfinite(loss) else None,
-            share=course.share(row),
+            share=length.share(row),
             epoch=row["epoch"],
             seconds=row["time_s"],
             usd=run.telemetry.state.spent_usd,

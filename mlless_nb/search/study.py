@@ -6,7 +6,7 @@ import math
 import random
 import threading
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from ..errors import JobError, MllessError
 from ..job.job import TrainingJob
@@ -17,6 +17,8 @@ from .space import Space, combinations
 SAMPLERS = ("auto", "tpe", "random", "grid")
 #: Trials of a sweep that says no number, unless a grid has fewer.
 TRIALS = 20
+#: One trial in so many goes on at each comparison by default, if there are twice as many: a third of five is one.
+FACTOR = 3
 
 
 def optuna_or_error() -> Any:
@@ -43,8 +45,8 @@ class Study:
     sampler : {"auto", "tpe", "random", "grid"}
         "auto" is the grid if the trials can be all of it, else TPE.
     trials : int, optional
-    factor : int or None
-        Of successive halving; None: no trial is weak.
+    factor : int, "auto" or None
+        Of successive halving; "auto": `FACTOR`, or None where that would leave a single trial. None: no trial is weak.
     seed : int
 
     Attributes
@@ -52,10 +54,17 @@ class Study:
     sampler : str
         The one in use.
     n_trials : int
+    factor : int or None
+        As above, decided.
     """
 
     def __init__(
-        self, spaces: Mapping[str, Space], sampler: str, trials: int | None, factor: int | None, seed: int
+        self,
+        spaces: Mapping[str, Space],
+        sampler: str,
+        trials: int | None,
+        factor: int | Literal["auto"] | None,
+        seed: int,
     ) -> None:
         optuna = optuna_or_error()
         check_choice("sampler", sampler, SAMPLERS)
@@ -68,6 +77,9 @@ class Study:
         self.sampler, self.n_trials = sampler, trials or TRIALS
         if grid is not None and sampler == "grid":
             self.n_trials = min(trials or len(grid), len(grid))
+        if factor == "auto":
+            factor = FACTOR if self.n_trials >= 2 * FACTOR else None
+        self.factor = factor
         pruner = optuna.pruners.NopPruner()
         if factor is not None:
             pruner = optuna.pruners.SuccessiveHalvingPruner(min_resource=1, reduction_factor=factor)

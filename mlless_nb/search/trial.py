@@ -10,7 +10,7 @@ from typing import Any
 STARTING, PRUNED = "starting", "pruned"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Trial:
     """One trial of a sweep at one moment.
 
@@ -45,6 +45,12 @@ class Trial:
     epoch: float = 0.0
     seconds: float = 0.0
     usd: float = 0.0
+
+    def __repr__(self) -> str:
+        short = {name: f"{value:.4g}" if isinstance(value, float) else value for name, value in self.settings.items()}
+        drawn = [f"{name}={value}" for name, value in short.items()]
+        loss = [] if self.loss is None else [f"loss {self.loss:.4g}"]
+        return f"<Trial {self.name!r}: {', '.join([self.status, *drawn, *loss])}, ${self.usd:.6f}>"
 
     @property
     def is_live(self) -> bool:

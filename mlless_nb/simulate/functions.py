@@ -80,13 +80,16 @@ class Function:
 
     def _prepaid(self) -> Prepaid:
         invocation, timeline, rates = self.invocation, self._world.timeline, self.rates
+        is_supervisor = invocation.role == "supervisor"
+        margin_nusd = rates.outliving_nusd if is_supervisor else 0
         return Prepaid(
             rates,
-            invocation.granted_nusd - invocation.end_margin_nusd,
+            invocation.granted_nusd - invocation.end_margin_nusd - margin_nusd,
             lambda: timeline.now - invocation.launched_at_s,
             lambda: rates.requests_nusd(self.objects.gets, self.objects.puts),
-            with_servers=invocation.role == "supervisor",
+            with_servers=is_supervisor,
             n_functions=invocation.n_workers + 1,
+            margin_nusd=margin_nusd,
         )
 
     def _body(self, process: Process) -> None:

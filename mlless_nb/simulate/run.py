@@ -131,8 +131,8 @@ class _Simulation:
             raise JobError("execution", job.execution, f"{WORKERS!r}: only runs of workers can be simulated")
         if job.store != REDIS:
             raise JobError("store", shown(job.store), f"{REDIS!r}: no other store is simulated")
-        if job.pattern == "allreduce":
-            raise JobError("pattern", job.pattern, "another one: no leader is simulated")
+        if job.pattern == "allreduce" and isinstance(job, Workload):
+            raise JobError("pattern", job.pattern, "another one: no leader of a workload is simulated")
         self._job, self._machine, self._seed = job, machine, seed
         self._timeline = Timeline()
         shared = None
@@ -199,6 +199,7 @@ class _Simulation:
             job_id="simulated",
             generation="1",
             scatter_from=self._scatter_from(manifest),
+            has_leader=job.pattern == "allreduce",
             seed=job.seed if isinstance(job, TrainingJob) else self._seed,
             n_cores=int(machine.cores or 0),
             redis_urls=["simulated"] * machine.shards,
@@ -261,7 +262,7 @@ class _Simulation:
             sum(shard.bytes_out for shard in shards),
             tuple(shard.cpu_s for shard in shards),
         )
-        ended = ended or self._last_word(functions)
+        ended = ended or self._final_message(functions)
         return SimulatedRun(
             ended.status,
             ended.reason,
@@ -275,7 +276,7 @@ class _Simulation:
             self._params(ended),
         )
 
-    def _last_word(self, functions: Sequence[Function]) -> Ended:
+    def _final_message(self, functions: Sequence[Function]) -> Ended:
         """The final message if the supervisor sent none; the bill is the sum over the functions."""
         supervisor, *workers = functions
         plan, now = self._hub.plan, self._timeline.now

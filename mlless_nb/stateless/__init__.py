@@ -22,8 +22,8 @@ The driver's side::
     map_reduce.py  map-reduce runs: in each step invokes an update function for each worker, then one that merges
     event_run.py   event-driven runs: starts the first step, then follows
     run.py         what both share
-    course.py      when training ends, and cuts of the learning rate                      pure
-    ledger.py      the bill, the telemetry and the traces of functions
+    judge.py       when training ends, and cuts of the learning rate                      pure
+    function_reports.py   the bill, the telemetry and the traces of functions
     grants.py      the budget: grants of functions, the least budget                      pure
     platform.py    the interface of the platform that runs the functions; how a run ends within a step
 

@@ -51,10 +51,10 @@ class EventRun(StatelessRun):
         for message in self.messages(POLL_S):
             if isinstance(message, Call):
                 call = replace(message, job=self.fields)
-                self.ledger.launch(call)
-                if call.step > self.course.step:  # else another function has done its part already
+                self.reports.launch(call)
+                if call.step > self.judge.step:  # else another function has done its part already
                     self._expect(call)
-            elif isinstance(message, Done) and self.ledger.take(message):
+            elif isinstance(message, Done) and self.reports.take(message):
                 verdict = self._take(message) or verdict
         return verdict
 
@@ -71,9 +71,9 @@ class EventRun(StatelessRun):
             return None
         del self._waiting[done.task], self._late_at[done.task]
         if done.stage == "merge":
-            best_before = self.course.best_step
+            best_before = self.judge.best_step
             stats = done.loss_sum, done.loss_count, done.val_sum, done.val_count
-            self.course.observe(stats, has_emerged=done.has_emerged)
+            self.judge.observe(stats, has_emerged=done.has_emerged)
             self.after_step()
             for task in [task for task in self._waiting if task[0] <= done.step]:
                 del self._waiting[task], self._late_at[task]

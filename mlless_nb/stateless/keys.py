@@ -28,14 +28,14 @@ def part_key(job_id: str, step: int, reducer: int) -> str:
     return step_folder(job_id, step) + f"part-{reducer:05d}"
 
 
-def course_key(job_id: str, step: int) -> str:
+def judge_key(job_id: str, step: int) -> str:
     """The losses up to ``step``, from which the stop rules and the learning rate follow."""
-    return step_folder(job_id, step) + "course"
+    return step_folder(job_id, step) + "judge"
 
 
 def written(job_id: str, step: int, n_workers: int, n_reducers: int) -> list[str]:
     """All objects that ``step`` may have written, except the model."""
-    keys = [course_key(job_id, step)]
+    keys = [judge_key(job_id, step)]
     for slot in range(n_workers):
         keys += [state_key(job_id, step, slot)]
         keys += [update_key(job_id, step, slot, reducer) for reducer in range(n_reducers)]

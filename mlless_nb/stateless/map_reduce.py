@@ -27,7 +27,7 @@ class MapReduce(StatelessRun):
     verdict = Verdict("failed", "the run has not ended")
 
     def train(self) -> Verdict:
-        """Train until the end; returns how it ended. The newest whole step is that of ``course``."""
+        """Train until the end; returns how it ended. The newest whole step is that of ``judge``."""
         step_s: float | None = None
         try:
             while True:
@@ -42,9 +42,9 @@ class MapReduce(StatelessRun):
 
     def _step(self, step_s: float | None) -> Verdict | None:
         """One step, if it is paid for; returns how the run ends, None if it goes on."""
-        course, slots = self.course, range(self.job.n_workers)
-        step = course.step + 1
-        updates = [self.call("update", step, slot, evaluates=course.evaluates_next) for slot in slots]
+        judge, slots = self.judge, range(self.job.n_workers)
+        step = judge.step + 1
+        updates = [self.call("update", step, slot, evaluates=judge.evaluates_next) for slot in slots]
         merging = self.call("reduce", step, 0)
         grants = sum(call.granted_nusd for call in (*updates, merging))
         # The first step is part of what was reserved when the run was created.
@@ -53,8 +53,8 @@ class MapReduce(StatelessRun):
         self.complete(updates)
         merged: Done = self.complete([merging])[0]
         stats = merged.loss_sum, merged.loss_count, merged.val_sum, merged.val_count
-        before = course.best_step
-        verdict = course.observe(stats, has_emerged=merged.has_emerged)
+        before = judge.best_step
+        verdict = judge.observe(stats, has_emerged=merged.has_emerged)
         self.after_step()
         self.forget_before(step, before)
         return verdict or self.asked()

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
-#: Lithops numbers the executors of a function under this name; it would grow with every function in a chain.
+#: Lithops numbers the executors of a process under this name, and hands it on to the processes that this one starts; it
+#: would grow with every function in a chain.
 SESSION = "__LITHOPS_SESSION_ID"
 #: What Lithops asks of the object storage for one call of `invoke`: the runtime's data; the code and the payloads.
 GETS, PUTS = 1, 2

@@ -15,10 +15,10 @@ from ..exchange import Coordinator
 from ..job.stop_rules import Verdict
 from ..money.meter import NUSD
 from ..storage.objects import ObjectStore
-from .course import Course
+from .function_reports import FunctionReports
 from .grants import ROOM, StatelessMoney
+from .judge import Judge
 from .keys import model_key, written
-from .ledger import Ledger
 from .messages import Call, Done, Task
 from .platform import CAPPED, Ends, Functions
 
@@ -52,7 +52,7 @@ class StatelessRun:
     look : callable
         Called between messages; raises `Ends` if the driver's process wants the run to end.
     first_factor : float
-        See `Course`.
+        See `Judge`.
     """
 
     def __init__(
@@ -72,8 +72,8 @@ class StatelessRun:
         self.job, self.log, self.bus, self.objects = job, log, bus, objects
         self.functions, self.money = functions, money
         self._send, self._trace, self._look = send, trace, look
-        self.ledger = Ledger(job, money.rates)
-        self.course = Course(job, first_factor)
+        self.reports = FunctionReports(job, money.rates)
+        self.judge = Judge(job, first_factor)
         self.fields = vars(job)
         self._update = Update()
         self._asked: Verdict | None = None  # a user's stop
@@ -92,10 +92,10 @@ class StatelessRun:
     def call(self, stage: str, step: int, index: int, **more: Any) -> Call:
         """A call of a function of ``stage`` that is granted what the stage needs."""
         evaluates = bool(more.get("evaluates"))
-        longest_s = self.ledger.longest_s.get(stage)
+        longest_s = self.reports.longest_s.get(stage)
         granted = self.money.grant_nusd(stage, longest_s, n_local_steps=self.job.local_steps, evaluates=evaluates)
         key = model_key(self.job.job_id, step - 1 if stage != "evaluate" else step)
-        return Call(self.fields, stage, step, index, 0, granted, 0.0, key, self.course.rate_factor, **more)
+        return Call(self.fields, stage, step, index, 0, granted, 0.0, key, self.judge.rate_factor, **more)
 
     def reserve(self, nusd: int) -> bool:
         """Reserve ``nusd`` of the budget; False if it does not pay for them."""
@@ -116,7 +116,7 @@ class StatelessRun:
         """Invoke functions, whose grants are reserved."""
         launched = [replace(call, launched_at_s=self.log.now_s()) for call in calls]
         for call in launched:
-            self.ledger.launch(call)
+            self.reports.launch(call)
         self.functions.invoke(launched)
 
     # -- following
@@ -131,9 +131,9 @@ class StatelessRun:
         errors: dict[Task, str] = {}
         self.invoke(calls)
         late_at = time.monotonic() + self.patience_s(calls[0].stage)
-        while self._hear(waiting, done, errors):
+        while self._receive(waiting, done, errors):
             is_over = self.functions.are_gone() or time.monotonic() > late_at
-            if is_over and self._hear(waiting, done, errors):  # what was sent last
+            if is_over and self._receive(waiting, done, errors):  # what was sent last
                 errors = dict.fromkeys(waiting, "no report") | errors
                 self.refuse_if_aborted()
             if errors and (is_over or not self.functions.are_serial):
@@ -147,7 +147,7 @@ class StatelessRun:
 
     def patience_s(self, stage: str) -> float:
         """Seconds after which a function of ``stage`` is late."""
-        longest_s = self.ledger.longest_s.get(stage)
+        longest_s = self.reports.longest_s.get(stage)
         return max(self.money.start_s * ROOM, LEAST_LATE_S, LATE * (longest_s or 0.0))
 
     def repeat(self, calls: list[Call], waiting: dict[Task, Call], errors: dict[Task, str]) -> None:
@@ -157,20 +157,20 @@ class StatelessRun:
             if call.attempt + 1 >= MOST_ATTEMPTS:
                 who = f"{call.stage} function {call.index} of step {call.step}"
                 raise RunError(f"{who} was lost {MOST_ATTEMPTS} times: {errors.get(call.task, 'no report')}")
-            self.ledger.lose(call.task)
+            self.reports.lose(call.task)
             again.append(replace(call, attempt=call.attempt + 1))
         if not self.reserve(sum(call.granted_nusd for call in again)):
             raise Ends(CAPPED.status, CAPPED.reason)
         self.n_repeated += len(again)
         for call in again:
             waiting[call.task] = call
-            self.tell(f"Step {call.step}: {call.stage} function {call.index} was lost and is invoked again")
+            self.add_event(f"Step {call.step}: {call.stage} function {call.index} was lost and is invoked again")
         self.invoke(again)
 
-    def _hear(self, waiting: dict[Task, Call], done: dict[int, Done], errors: dict[Task, str]) -> bool:
+    def _receive(self, waiting: dict[Task, Call], done: dict[int, Done], errors: dict[Task, str]) -> bool:
         """Move parts that are done from ``waiting`` to ``done``, note errors; returns whether some are waited for."""
         for message in self.messages(POLL_S):
-            if not isinstance(message, Done) or not self.ledger.take(message) or message.task not in waiting:
+            if not isinstance(message, Done) or not self.reports.take(message) or message.task not in waiting:
                 continue
             if message.error:
                 errors[message.task] = message.error
@@ -211,18 +211,18 @@ class StatelessRun:
             self.publish()
         self._look()
         paid_s = self._servers_until_s - self.money.rates.tail_s - self.time_s
-        if paid_s < 2 * POLL_S and not self.reserve_servers(self.time_s / max(self.course.step, 1)):
+        if paid_s < 2 * POLL_S and not self.reserve_servers(self.time_s / max(self.judge.step, 1)):
             raise Ends(CAPPED.status, CAPPED.reason)
 
     def _carry_out(self, command: Command) -> str:
         """Carry out ``command``; returns why it was refused, "" if it was carried out."""
         if command.do == "stop":
             self._asked = Verdict("stopped", BY_USER)
-            self.tell(f"Stopping after step {self.course.step + 1}, as you asked")
+            self.add_event(f"Stopping after step {self.judge.step + 1}, as you asked")
             return ""
         if command.do == "budget":
             if self.log.set_cap(command.nusd):
-                self.tell(f"The budget is ${command.nusd / NUSD:.6g} now, as you asked")
+                self.add_event(f"The budget is ${command.nusd / NUSD:.6g} now, as you asked")
                 return ""
             asked, least = command.nusd / NUSD, self.log.money()[1] / NUSD
             return f"a budget of ${asked:.6g}: it cannot go below ${least:.6f}, which is spent and committed"
@@ -235,7 +235,7 @@ class StatelessRun:
             return Verdict("finished", f"the limit of {limit_s:g} s is over")
         return self._asked
 
-    def tell(self, text: str) -> None:
+    def add_event(self, text: str) -> None:
         """Add an event."""
         self._update.sentences.append([self.time_s, text])
 
@@ -244,29 +244,31 @@ class StatelessRun:
     def spent_nusd(self) -> int:
         """What the run has cost so far, nano-dollars."""
         driver = self.money.rates.requests_nusd(self.objects.gets, self.objects.puts)
-        return sum(self.ledger.costs_nusd(self.time_s, driver).values())
+        return sum(self.reports.costs_nusd(self.time_s, driver).values())
 
     def after_step(self) -> None:
-        """Publish the newest step of ``course``."""
-        course = self.course
-        row = self.ledger.row(course, self.time_s, self.spent_nusd())
+        """Publish the newest step of ``judge``."""
+        judge = self.judge
+        row = self.reports.row(judge, self.time_s, self.spent_nusd())
         if row is not None:
             self._update.rows.append(list(row))
-        if course.cut_rate is not None:
-            self.tell(f"Learning rate cut to {course.cut_rate:.3g} at step {course.step}: the loss had stopped falling")
-        if course.best_step is not None and course.validation_loss == course.best_loss:
-            epoch = course.epoch * course.best_step / course.step
-            self._update.state.update(best_loss=course.best_loss, best_step=course.best_step, best_epoch=epoch)
+        if judge.cut_rate is not None:
+            self.add_event(
+                f"Learning rate cut to {judge.cut_rate:.3g} at step {judge.step}: the loss had stopped falling"
+            )
+        if judge.best_step is not None and judge.validation_loss == judge.best_loss:
+            epoch = judge.epoch * judge.best_step / judge.step
+            self._update.state.update(best_loss=judge.best_loss, best_step=judge.best_step, best_epoch=epoch)
         self.publish()
 
     def publish(self) -> None:
         """Send what has changed to telemetry and record."""
         cap, reserved = self.log.money()
-        n_started = self.job.n_workers if self.course.step else 0
+        n_started = self.job.n_workers if self.judge.step else 0
         self._update.state.update(
-            status="running" if self.course.step else "starting",
-            step=self.course.step,
-            epoch=self.course.epoch,
+            status="running" if self.judge.step else "starting",
+            step=self.judge.step,
+            epoch=self.judge.epoch,
             time_s=self.time_s,
             n_workers=self.job.n_workers,
             n_workers_started=n_started,
@@ -278,16 +280,16 @@ class StatelessRun:
         )
         self._send(self._update)
         self._update = Update()
-        self._trace(self.ledger.take_trace())
+        self._trace(self.reports.take_trace())
 
     # -- the end
 
     def evaluate_last(self) -> tuple[float, float]:
         """Sum and count of the last model's validation loss; the money for it was reserved before the first step."""
-        if not self._kept_for_end or not self.course.step:
+        if not self._kept_for_end or not self.judge.step:
             return 0.0, 0.0
         self._kept_for_end = 0
-        calls = [self.call("evaluate", self.course.step, slot) for slot in range(self.job.n_workers)]
+        calls = [self.call("evaluate", self.judge.step, slot) for slot in range(self.job.n_workers)]
         paid = self.money.grant_nusd("evaluate")
         done = self.complete([replace(call, granted_nusd=paid) for call in calls])
         sums = [done[slot] for slot in range(self.job.n_workers)]
@@ -296,16 +298,16 @@ class StatelessRun:
     def drain(self, patience_s: float) -> None:
         """Wait for functions whose part was done by others, or is no longer wanted: they write and cost meanwhile."""
         give_up_at = time.monotonic() + patience_s
-        while self.ledger.n_open and time.monotonic() < give_up_at and not self.functions.are_gone():
+        while self.reports.n_open and time.monotonic() < give_up_at and not self.functions.are_gone():
             for message in self.messages(POLL_S):
                 if isinstance(message, Call):
-                    self.ledger.launch(replace(message, job=self.fields))
+                    self.reports.launch(replace(message, job=self.fields))
                 elif isinstance(message, Done):
-                    self.ledger.take(message)
+                    self.reports.take(message)
 
     def finish_rows(self, validation_loss: float | None) -> None:
         """Publish the last step's row."""
-        row = self.ledger.last_row(validation_loss)
+        row = self.reports.last_row(validation_loss)
         if row is not None:
             self._update.rows.append(list(row))
         self.publish()
@@ -315,7 +317,7 @@ class StatelessRun:
 
         ``best_before`` was the best model's step before this one.
         """
-        job, best = self.job, self.course.best_step
+        job, best = self.job, self.judge.best_step
         keys = []
         if step > 1:
             keys = written(job.job_id, step - 2, job.n_workers, self.money.n_reducers)

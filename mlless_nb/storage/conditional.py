@@ -91,7 +91,7 @@ class MemoryConditional:
 
 
 class FolderConditional:
-    """The folder of this machine; the clock is the machine's."""
+    """The folder of this machine; the clock is the machine's, which all of its processes share and nobody sets."""
 
     has_local_objects = True
 
@@ -116,8 +116,8 @@ class FolderConditional:
             raise ServiceError(f"object storage: writing {key!r} failed: {error}") from error
 
     def now_s(self) -> float:
-        """See `Conditional`."""
-        return time.time()
+        """See `Conditional`. The time of day may be set while a run goes on, and then leases and bills are wrong."""
+        return time.clock_gettime(time.CLOCK_MONOTONIC)
 
 
 class S3Conditional:

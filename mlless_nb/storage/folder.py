@@ -12,6 +12,7 @@ import hashlib
 import itertools
 import os
 import threading
+from pathlib import Path
 
 from ..file_locks import locked
 
@@ -19,6 +20,9 @@ from ..file_locks import locked
 TRIES = 100
 #: Longest wait for a folder's lock, seconds: as long as for servers that are away.
 LOCK_S = 60.0
+#: The program of functions of this machine. One that is stopped with a folder's lock for as long as a lease lasts is
+#: lost, but nobody could take its slot: it is killed.
+FUNCTION, LEASE_S = str(Path(__file__).resolve().parents[1] / "function" / "preload.py"), 15.0
 _numbers = itertools.count()
 
 
@@ -56,12 +60,13 @@ class Folder:
     def swap(self, key: str, blob: bytes, tag: str | None) -> bool:
         """Write an object if its present content has the tag ``tag`` (None: if there is none); whether it was.
 
-        Raises `TimeoutError` if another process, which may be stopped, holds the folder's lock for `LOCK_S`.
+        Raises `TimeoutError` if another process, which may be stopped, holds the folder's lock for `LOCK_S`; a function
+        that is stopped is killed.
         """
         path = self._path(key)
         draft = _draft(path, blob)  # while it is there, nobody removes the folder whose lock is held
         try:
-            with locked(os.path.dirname(path), LOCK_S):
+            with locked(os.path.dirname(path), LOCK_S, FUNCTION, LEASE_S):
                 try:
                     present = tag_of(self.get(key))
                 except KeyError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from .. import remedies
@@ -91,6 +91,8 @@ class LithopsObjects:
         self._folder = _folder_of(storage, self._bucket)
         self.gets = 0
         self.puts = 0
+        #: Called before each request, once it is counted.
+        self.on_request: Callable[[], None] = lambda: None
         self._lock = threading.Lock()
 
     @property
@@ -124,6 +126,7 @@ class LithopsObjects:
         with self._lock:
             self.gets += gets
             self.puts += puts
+        self.on_request()
 
     def failed(self, what: str, action: str, error: Exception) -> ServiceError:
         """The error to raise when ``what`` failed with ``error``; S3's has the remedy.

@@ -6,7 +6,7 @@ notices lost workers, and removes workers when its policy (``policy/``) says so.
 ::
 
     loop.py              the supervisor's loop
-    hearing.py           messages from workers and driver, and users' commands
+    incoming.py          messages from workers and driver, and users' commands
     outgoing.py          messages to the driver
     step_rows.py         step reports -> rows of telemetry; worker_times.py: the time of each worker
     quorum.py            how many updates the next steps wait for, under DBW and AdaSync            pure
@@ -15,7 +15,7 @@ notices lost workers, and removes workers when its policy (``policy/``) says so.
     lifetimes.py successors.py   which functions get a successor, and when
     checkpoint_times.py  when a run stores a checkpoint                                             pure
     takeover.py          how a new supervisor continues for a lost one
-    away.py              how long it waits for servers that do not answer
-    bill.py              the bill of the run
+    outage.py             how long it waits for servers that do not answer
+    bill.py request_counts.py   the bill of the run
     ending.py            how the run ended
 """

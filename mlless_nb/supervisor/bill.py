@@ -7,10 +7,15 @@ from typing import Self
 
 from ..bus.messages import Invocation
 from ..exchange import SUPERVISOR
+from ..exchange.frame_count import NO_FRAMES, FrameCount
 from ..exchange.stores import store_kind
 from ..money.budget import Prepaid
 from ..money.cost import PREPARATION
 from ..money.meter import Rates
+from .request_counts import RequestCounts
+
+#: A start that is told twice, by `Ready` and by `Started`, differs by less, seconds.
+SAME_S = 1.0
 
 
 class Bill:
@@ -61,10 +66,9 @@ class Bill:
         # When the bills of the functions that have not ended began, by slot, seconds after the run.
         self._began_s = dict.fromkeys(range(n_workers), 0.0)
         self._earlier_s: dict[int, float] = {}  # the same of functions that had these slots before
+        self._taken_s: dict[int, float] = {}  # when successors said that they had these slots, see `begin`
         self._ended = 0  # cost of the workers that have ended, without requests
-        # Cost of requests by slot and by when its function took it over, seconds after the run.
-        self._requests_of = {slot: {0.0: 0} for slot in range(n_workers)}
-        self._requested = 0  # their sum
+        self._requested = RequestCounts(n_workers)
         self._unreported = 0  # cost of requests that lost functions may have made after their last report
         # When the bills of successors began that wait for their slots, and by the slots of those that have not started
         # how many seconds they were granted for it.
@@ -95,6 +99,15 @@ class Bill:
             was_told=not (invocation.invoked_s and invocation.has_broker),
         )
 
+    def stand_in(self, *, was_told: bool) -> None:
+        """This is the bill of the driver, which concludes a run without a supervisor: they are billed from its start.
+
+        ``was_told``: see the class. To be called before anything is heard.
+        """
+        self._own_s = 0.0
+        if not was_told:
+            self._known.clear()
+
     @property
     def n_running(self) -> int:
         """Workers that have not ended."""
@@ -105,11 +118,30 @@ class Bill:
         """Whether functions were lost or have not ended: how much they have spent is not known."""
         return bool(self._began_s or self._waiting_s or self._unreported or self._changes or self._taken_over_s)
 
-    def begin(self, slot: int, began_s: float) -> None:
-        """The function of ``slot`` has started, and says when its bill began."""
-        if slot in self._known and began_s > self._began_s.get(slot, math.inf):
+    def begin(self, slot: int, began_s: float, at_s: float = 0.0) -> bool:
+        """The function of ``slot`` has started, and says ``at_s`` seconds after the run when its bill began.
+
+        Returns whether it is the successor, which has the slot though nobody has handed over: the one before is lost.
+        """
+        if slot not in self._known or began_s <= self._began_s.get(slot, math.inf):
+            return False
+        has_waited = slot in self.waiting and abs(self._waiting_s[slot] - began_s) < SAME_S
+        if has_waited:
+            del self._waiting_s[slot]
+            self.lose(slot, at_s)
+            self._requested.begin(slot, at_s)
+            self._taken_s[slot] = at_s
+        else:
             self._earlier_s[slot] = self._began_s[slot]  # of a lost one, perhaps: see `replace`
-            self._began_s[slot] = began_s
+        self._began_s[slot] = began_s
+        return has_waited
+
+    def add(self, slot: int, nusd: int) -> None:
+        """A function that came in vain for ``slot`` has cost ``nusd`` nano-dollars."""
+        if slot == SUPERVISOR:
+            self._ended_supervisors += nusd
+        else:
+            self._ended += nusd
 
     def change_supervisor(self, ended_s: float, began_s: float) -> None:
         """A supervisor has ended, at the latest ``ended_s`` seconds after the run; the next one's bill began."""
@@ -117,33 +149,37 @@ class Bill:
         self._starting.pop(SUPERVISOR, None)
         self._changes.append((ended_s, began_s))
 
-    def note_requests(self, slot: int, nusd: int, at_s: float = math.inf) -> None:
-        """Note that ``slot`` had spent ``nusd`` on requests ``at_s`` seconds after the run.
+    def note_requests(self, slot: int, nusd: int, at_s: float = math.inf, frames: FrameCount = NO_FRAMES) -> None:
+        """Note that ``slot`` had spent ``nusd`` on requests ``at_s`` seconds after the run, and moved ``frames``.
 
         A report may be read after the slot's final message, and after it was given to another function.
         """
-        of_slot = self._requests_of[slot]
-        since_s = next(reversed(of_slot))
-        if at_s < since_s:
-            since_s = max((since_s for since_s in of_slot if since_s <= at_s), default=0.0)
-        more = nusd - of_slot[since_s]
-        if more > 0:  # called for each worker and step
-            of_slot[since_s] = nusd
-            self._requested += more
+        self._requested.note(slot, nusd, frames, at_s)
 
-    def close(self, slot: int, spent: int, storage: int, stored: int = 0) -> None:
-        """Close the bill of ``slot``, which has ended.
+    def close(
+        self,
+        slot: int,
+        spent: int,
+        storage: int,
+        stored: int = 0,
+        frames: FrameCount = NO_FRAMES,
+        ended_s: float | None = None,
+    ) -> None:
+        """Close the bill of ``slot``, whose function has ended, ``ended_s`` seconds after the run (None: now).
 
-        It ``spent`` so much in all, ``storage`` of it on requests, ``stored`` of these to the frame store.
+        It ``spent`` so much in all, ``storage`` of it on requests, ``stored`` of these to the frame store, where it
+        moved ``frames``.
         """
         self._began_s.pop(slot, None)
         self._leave_waiting(slot)
         self._stored += stored
-        self._ended += spent - storage
-        of_slot = self._requests_of[slot]
-        newest_s = next(reversed(of_slot))
-        self._requested += storage - of_slot[newest_s]
-        of_slot[newest_s] = storage
+        time_nusd = spent - storage
+        if slot not in self._known:  # it may have had others before, see ``was_told``
+            ended_s = self._own_s + self._prepaid.elapsed_s if ended_s is None else ended_s
+            time_nusd = max(time_nusd, self._rates.function_nusd(ended_s))
+            self._known.add(slot)
+        self._ended += time_nusd
+        self._requested.close(slot, storage, frames)
 
     def lose(self, slot: int, lost_s: float) -> None:
         """The function of ``slot``, if it had not ended, was lost at ``lost_s``, see `replace`."""
@@ -165,11 +201,13 @@ class Bill:
         the requests that it may have made since its last report: a minibatch, and its part of a checkpoint. The other
         one may have started before this is told.
         """
+        if lost_s < self._taken_s.pop(slot, -math.inf):
+            return  # its successor has taken the slot by then, and who was invoked finds it taken
         heard_s = self._began_s.get(slot, -math.inf)
         if heard_s > invoked_s:
             self._began_s[slot] = self._earlier_s.pop(slot, heard_s)
         self.lose(slot, lost_s)
-        self._requests_of[slot][invoked_s] = 0
+        self._requested.begin(slot, invoked_s)
         self._known.add(slot)
         self._began_s[slot] = max(invoked_s, heard_s)
 
@@ -210,14 +248,16 @@ class Bill:
         """The slots of workers whose successors wait."""
         return [slot for slot in self._waiting_s if slot not in self._starting]
 
-    def hand_over(self, slot: int, left_s: float, spent: int, storage: int, stored: int) -> int:
+    def hand_over(
+        self, slot: int, left_s: float, spent: int, storage: int, stored: int, frames: FrameCount = NO_FRAMES
+    ) -> int:
         """The function of ``slot`` has ended ``left_s`` seconds after the run, and its successor goes on.
 
         Amounts as of `close`. Returns what the successor cost while both were there, nano-dollars.
         """
         following_s = self._waiting_s.pop(slot, left_s)
-        self.close(slot, spent, storage, stored)
-        self._requests_of[slot][left_s] = 0
+        self.close(slot, spent, storage, stored, frames, left_s)
+        self._requested.begin(slot, left_s)
         self._began_s[slot] = following_s
         self._starting.pop(slot, None)
         return self._rates.function_nusd(max(left_s - following_s, 0.0))
@@ -230,7 +270,8 @@ class Bill:
         for ended_s, following_s in changes:
             nusd += self._rates.function_nusd(max(ended_s - began_s, 0.0))
             began_s = following_s
-        own = self._rates.function_nusd(max(time_s - self._own_s, 0.0))
+        # One that stands in for others goes on where the last change left off.
+        own = self._rates.function_nusd(max(time_s - max(self._own_s, began_s), 0.0))
         return nusd + own + self._wait(SUPERVISOR, time_s, is_last=is_last) + self._ended_supervisors
 
     def _servers(self, time_s: float) -> int:
@@ -263,11 +304,7 @@ class Bill:
         """Close the bills of successors that have started in vain: at the first look after their slots have ended."""
         for slot, since_s, granted_s in self._in_vain:
             least_s = 0.0 if granted_s is None else max(self.start_s, granted_s)
-            nusd = self._rates.function_nusd(max(time_s - since_s, least_s))
-            if slot == SUPERVISOR:
-                self._ended_supervisors += nusd
-            else:
-                self._ended += nusd
+            self.add(slot, self._rates.function_nusd(max(time_s - since_s, least_s)))
         self._in_vain.clear()
 
     def spent(self, time_s: float) -> int:
@@ -281,7 +318,15 @@ class Bill:
     def _requests(self) -> int:
         """Cost of the requests of the driver, the supervisor and all workers."""
         own = self._spent_before + self._prepaid.storage_nusd
-        return own + self._requested + self._unreported
+        return own + self._requested.nusd + self._unreported
+
+    @property
+    def store_use(self) -> dict[str, int]:
+        """What the workers have told of the store of frames: the fields of `FrameCount`, and ``nusd`` of its requests.
+
+        The nano-dollars are a part of the bill. What lost workers had told counts, except for these.
+        """
+        return {**self._requested.frames._asdict(), "nusd": self._stored}
 
     def by_component(self, time_s: float) -> dict[str, int]:
         """The last bill, by component of `Cost`. A worker that was lost without a final message is billed up to now.

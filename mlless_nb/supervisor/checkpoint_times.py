@@ -6,6 +6,8 @@ import math
 
 from ..bus.messages import Invocation
 from ..data.prepare import Manifest
+from ..exchange.policies import policy_of
+from ..job.sync import sync_from_json
 from ..models import Model
 from ..money import Rates
 
@@ -33,10 +35,18 @@ class CheckpointTimes:
         Size of one worker's part.
     cores : float
         Cores that a worker has, at most 1: its share, where workers share them. All store at the same time.
+    most_behind : int
+        Steps that a worker may be behind the newest one that is complete.
+
+    Attributes
+    ----------
+    announced : int
+        The step after which the newest one is stored that was announced; 0 before any.
     """
 
-    def __init__(self, nusd: int, n_bytes: int, cores: float = 1.0) -> None:
-        self._nusd, self._stall_s = nusd, n_bytes / STORE_BYTES_S / cores
+    def __init__(self, nusd: int, n_bytes: int, cores: float = 1.0, most_behind: int = 0) -> None:
+        self._nusd, self._stall_s, self._most_behind = nusd, n_bytes / STORE_BYTES_S / cores, most_behind
+        self.announced = 0
         self._began: tuple[float, int] | None = None  # seconds, and nano-dollars spent
         self._n_stored = 0
 
@@ -46,7 +56,15 @@ class CheckpointTimes:
         n_rows, width = model.table_shape(Manifest.from_json(invocation.manifest).shape)
         n_workers, n_cores = invocation.n_workers, invocation.n_cores
         cores = min(n_cores / n_workers, 1.0) if n_cores else rates.core_share
-        return cls(rates.requests_nusd(0, n_workers), TABLES * 4 * n_rows * width, cores)
+        most_behind = policy_of(sync_from_json(invocation.sync).policy).most_behind
+        return cls(rates.requests_nusd(0, n_workers), TABLES * 4 * n_rows * width, cores, most_behind)
+
+    def is_passed(self, step: int) -> bool:
+        """Whether no worker can be before the newest checkpoint any more, now that ``step`` is complete.
+
+        Workers know of one announced step only: one that is behind would miss each that is replaced by a later one.
+        """
+        return not self._most_behind or not self.announced or step > self.announced + self._most_behind
 
     def is_due(self, time_s: float, spent_nusd: int) -> bool:
         """Whether a checkpoint is to be announced now, which then counts as stored.

@@ -40,6 +40,7 @@ class Lifetimes:
         self._asked: dict[int, tuple[float, int]] = {}  # when a successor was asked for last, and how often
         self._waiting_s: dict[int, float] = {}  # when successors that wait for their slots were invoked
         self._unheard: set[int] = set()  # slots whose new functions have not said when they were invoked
+        self._handed_s: dict[int, float] = {}  # when slots were handed over whose successors have not said so yet
         #: The longest start of a function so far, seconds.
         self.start_s = 0.0
 
@@ -48,6 +49,7 @@ class Lifetimes:
         self._invoked_s[slot] = invoked_s
         self._asked.pop(slot, None)
         self._waiting_s.pop(slot, None)
+        self._handed_s.pop(slot, None)
         self._unheard.add(slot)
 
     def wait(self, slot: int, invoked_s: float) -> None:
@@ -55,8 +57,12 @@ class Lifetimes:
         self._waiting_s[slot] = invoked_s
 
     def hand_over(self, slot: int, left_s: float) -> None:
-        """The successor of ``slot`` has it, since ``left_s`` seconds after the run."""
+        """The successor of ``slot`` has it, since ``left_s`` seconds after the run.
+
+        Until it says so the driver may still see the function before it, and takes another request for the same one.
+        """
         self.begin(slot, self._waiting_s.get(slot, left_s))
+        self._handed_s[slot] = left_s
 
     def start(self, slot: int, invoked_s: float) -> None:
         """The new function of ``slot`` says when it was invoked.
@@ -64,6 +70,7 @@ class Lifetimes:
         It may have waited for the slot for long, as only an earlier supervisor has heard, or until the slot was free
         for a replacement.
         """
+        self._handed_s.pop(slot, None)
         if slot in self._unheard:
             self._unheard.discard(slot)
             self._invoked_s[slot] = invoked_s
@@ -91,7 +98,8 @@ class Lifetimes:
         for slot in slots:
             due_s = self._invoked_s[slot] + self._age_s(slot)
             asked_s, _ = self._asked.get(slot, (-math.inf, 0))  # before it was due: as a duplicate of a straggler
-            if asked_s < due_s <= time_s and slot not in self._waiting_s:
+            is_unseen = time_s - self._handed_s.get(slot, -math.inf) < self._lease_s
+            if asked_s < due_s <= time_s and slot not in self._waiting_s and not is_unseen:
                 self._asked[slot] = time_s, 1
                 due.append(slot)
         return due

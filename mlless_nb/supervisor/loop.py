@@ -26,11 +26,11 @@ from ..money.meter import NUSD
 from ..storage.objects import ObjectStore
 from ..storage.run_objects import is_model_stored
 from ..telemetry.live import Row
-from .away import Away
 from .bill import Bill
 from .checkpoint_times import CheckpointTimes
 from .ending import Ending, judged
-from .hearing import Hearing
+from .incoming import IncomingMessages
+from .outage import ServerOutage
 from .outgoing import Outgoing
 from .policy.decision import Decision
 from .policy.overfitting import Evaluation, Overfitting
@@ -93,15 +93,15 @@ class Supervisor:
         self._workers = WorkerWatch(invocation, log, clock)
         self._cap_usd: float | None = None  # as of the newest poll, as the next
         self._reserved_usd = 0.0
-        self._outgoing, self._away = Outgoing(bus), Away(clock)
+        self._outgoing, self._outage = Outgoing(bus), ServerOutage(clock)
         self._due_at = -math.inf  # time of the next update to the driver
         self._checkpoints = CheckpointTimes.of(invocation, self._rates, self._rows.model)
         self._best_loss, self._followed = math.inf, 0  # lowest validation loss; newest restart that was followed up
         self._successors = Successors(invocation, log, bus, self._bill, self._late_s)
         is_stored = partial(is_model_stored, objects, invocation.job_id)
         parts = log, bus, self._workers, self._bill, self._policy, self._successors
-        self._hearing = Hearing(invocation, *parts, self._rows.model.metric, self._tell, is_stored)
-        self._worker_times = WorkerTimes(self._workers, self._hearing)
+        self._incoming = IncomingMessages(invocation, *parts, self._rows.model.metric, self._add_event, is_stored)
+        self._worker_times = WorkerTimes(self._workers, self._incoming)
 
     @property
     def _time_s(self) -> float:
@@ -115,7 +115,7 @@ class Supervisor:
         """
         try:
             self._supervise()
-            if self._hearing.is_succeeded and not self._workers.have_all_ended:
+            if self._incoming.is_succeeded and not self._workers.have_all_ended:
                 self._send_update()
                 return Left(SUPERVISOR, self._rows.step, 0, 0, 0.0, 0.0, HANDED_OVER, "the supervisor handed over")
         except Fenced:
@@ -123,10 +123,9 @@ class Supervisor:
         except Aborted as error:
             self._workers.note_abort(error.status, str(error))
         except Exception as error:
-            reason = f"the supervisor failed: {type(error).__name__}: {error}"
             with contextlib.suppress(Exception):  # what failed may be Redis itself
-                self._workers.abort(reason)
-        return self._last_word()
+                self._workers.abort(f"the supervisor failed: {type(error).__name__}: {error}")
+        return self._final_message()
 
     def _supervise(self) -> None:
         has_begun = not self._job.invoked_s
@@ -137,11 +136,11 @@ class Supervisor:
                     has_begun = True
                 elif not self._look():
                     break
-                self._away.answered()
+                self._outage.answered()
             except (LostData, redis.ConnectionError, redis.TimeoutError, ServiceError) as error:
                 self._outgoing.repeat()
-                self._away.wait(error)
-        while not self._hearing.is_succeeded and self._read_steps(0.001):
+                self._outage.wait(error)
+        while not self._incoming.is_succeeded and self._read_steps(0.001):
             pass
 
     def _look(self) -> bool:
@@ -155,47 +154,48 @@ class Supervisor:
                 raise Fenced("another supervisor has taken over")
             if self._workers.is_over():
                 return False
-            self._hearing.miss_lost(self._time_s, self._rows.step)
+            self._incoming.miss_lost(self._time_s, self._rows.step)
             self._save()
             self._speculate()
         # The first step is waited for and sent to the driver at once; later steps are read in batches.
         is_first = not self._rows.n_rows and self._read_steps(TUNING_POLL_S) and self._rows.n_rows > 0
         self._read_steps(0.001)
         self._decide()
-        if is_due or is_first or self._hearing.done:  # results of commands are sent at once
+        if is_due or is_first or self._incoming.done:  # results of commands are sent at once
             self._advise()
             self._look_at_money()
             self._send_update()
         left_s = self._look_s - (self._clock() - looked_at)
-        self._hearing.hear(max(left_s, 0.0) if self._rows.n_rows else 0.0)
-        if self._hearing.restart != self._followed:
+        self._incoming.receive(max(left_s, 0.0) if self._rows.n_rows else 0.0)
+        if self._incoming.restart != self._followed:
             self._outgoing.repeat()
-            self._rows.begin_at(self._hearing.restored_step)
-            self._hearing.announce_hand_overs({}, self._rows.step)  # a restart forgets them
-            self._followed = self._hearing.restart
-        return not self._hearing.is_succeeded
+            self._rows.begin_at(self._incoming.restored_step)
+            self._incoming.announce_hand_overs({}, self._rows.step)  # a restart forgets them
+            self._followed = self._incoming.restart
+        return not self._incoming.is_succeeded
 
     def _save(self) -> None:
         """Let the workers store a checkpoint if one is due; a small rest of the budget is for training."""
-        if self._rows.step and not self._prepaid.is_scarce:
+        if self._rows.step and not self._prepaid.is_scarce and self._checkpoints.is_passed(self._rows.step):
             time_s = self._time_s
             if self._checkpoints.is_due(time_s, self._bill.spent(time_s)):
-                self._log.announce_checkpoint()
+                self._checkpoints.announced = self._log.announce_checkpoint().checkpoint
 
     def _take_over(self) -> None:
         """Learn from the step log, the bus and the plan what a lost supervisor knew, before anything is decided."""
         settled = self._log.settled(list(range(self._job.n_workers)))
-        self._hearing.catch_up(is_told_again=not self._job.has_broker)
-        self._followed = self._hearing.restart
-        self._rows.begin_at(self._hearing.restored_step)
+        self._incoming.catch_up(is_told_again=not self._job.has_broker)
+        self._followed = self._incoming.restart
+        self._rows.begin_at(self._incoming.restored_step)
         for entries in whole_log(self._log, self._rows):  # after who was replaced: it says what they have spent
             self._take_in(entries)
         plan = self._log.read_plan()
-        self._hearing.learn(plan, self._log.at_work(list(range(self._job.n_workers))), self._time_s)
+        self._checkpoints.announced = plan.checkpoint
+        self._incoming.learn(plan, self._log.at_work(list(range(self._job.n_workers))), self._time_s)
         known = plan, self._workers.ended, settled, self._rates, self._time_s, self._job.n_workers
         for message in departed(self._log, *known):
-            self._hearing.take(message)
-        self._hearing.announce_hand_overs(plan.hand_overs, self._rows.step)
+            self._incoming.take(message)
+        self._incoming.announce_hand_overs(plan.hand_overs, self._rows.step)
         self._outgoing.forget_events()
 
     @property
@@ -239,15 +239,15 @@ class Supervisor:
             quorum, decision = changed
             self._log.announce_quorum(quorum)
             self._record(decision, None)
-        for decision, worker in self._policy.decide(self._rows.reports, self._hearing.leaving, self._cap_usd):
+        for decision, worker in self._policy.decide(self._rows.reports, self._incoming.leaving, self._cap_usd):
             if worker is not None:
-                self._hearing.leaving.update(self._log.announce_leave([worker]).leaves)
+                self._incoming.leaving.update(self._log.announce_leave([worker]).leaves)
             self._record(decision, worker)
 
     def _record(self, decision: Decision, worker: int | None) -> None:
         self._outgoing.record(decision, worker)
         if decision.text:
-            self._tell(decision.text)
+            self._add_event(decision.text)
 
     # -- time and money
 
@@ -267,10 +267,10 @@ class Supervisor:
         time_s, cap = self._time_s, self._cap_usd
         budget_s = math.inf if cap is None else (cap - self._bill.spent(time_s) / NUSD) / self._rate_usd_s
         run_s = left_s(self._job.stop, self._rows, time_s, budget_s)
-        self._successors.speculate(self._rows, run_s, self._hearing.leaving | set(self._bill.waiting))
+        self._successors.speculate(self._rows, run_s, self._incoming.leaving | set(self._bill.waiting))
 
-    def _tell(self, text: str) -> None:
-        self._outgoing.tell(self._time_s, text)
+    def _add_event(self, text: str) -> None:
+        self._outgoing.add_event(self._time_s, text)
 
     @property
     def _rate_usd_s(self) -> float:
@@ -281,7 +281,7 @@ class Supervisor:
         """Add an event when the validation loss has stopped falling."""
         text = self._overfitting.advise(self._bill.spent(self._time_s) / NUSD, self._rate_usd_s, self._cap_usd)
         if text:
-            self._tell(text)
+            self._add_event(text)
 
     def _look_at_money(self) -> None:
         cap, reserved = self._log.money()
@@ -302,12 +302,12 @@ class Supervisor:
             rate_usd_s=self._rate_usd_s,
             **self._policy.state(self._cap_usd),
         )
-        self._outgoing.send(self._hearing.done)
-        self._hearing.done = {}
+        self._outgoing.send(self._incoming.done)
+        self._incoming.done = {}
 
     # -- the end
 
-    def _last_word(self) -> Ended:
+    def _final_message(self) -> Ended:
         """Send the last rows and the final message on how the run ended; returns the message."""
         ending = Ending(self._job, self._rows.model, self._objects, self._workers, self._judge)
         for row in self._rows.last(ending.validation_loss, ending.merged_bytes):
@@ -331,6 +331,7 @@ class Supervisor:
             kept.step,
             kept.loss,
             self._bill.n_invoked,
+            self._bill.store_use,
         )
         self._bus.send("driver", ended.encode())
         return ended

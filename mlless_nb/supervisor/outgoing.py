@@ -27,7 +27,7 @@ class Outgoing:
         self._bus, self._update = bus, Update()
         self._sent: deque[list[Any]] = deque(maxlen=KEPT_ROWS)
 
-    def tell(self, time_s: float, text: str) -> None:
+    def add_event(self, time_s: float, text: str) -> None:
         """Add an event, ``time_s`` seconds after the invocation."""
         self._update.sentences.append([time_s, text])
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from ..bus.messages import Started
+from ..bus.messages import Started, StartedTwice
+from ..exchange import SUPERVISOR
+from ..money.meter import NUSD
 
 
 def how(starts: Collection[Started]) -> str:
@@ -14,3 +16,9 @@ def how(starts: Collection[Started]) -> str:
         if own := [each.start_s for each in starts if each.is_cold is is_cold]:
             parts.append(f"{len(own)} {word} within {max(own):.1f} s")
     return f": {', '.join(parts)}" if parts else ""
+
+
+def twice(message: StartedTwice) -> str:
+    """The text of the event that a platform has started a function twice."""
+    who = "The supervisor" if message.slot == SUPERVISOR else f"Worker {message.slot}"
+    return f"{who} was started twice; the second function left at once, and cost ${message.spent_nusd / NUSD:.6f}"

@@ -143,8 +143,8 @@ class StepRows:
         self.reports = {**self.reports, **entry.reports} if n_counted < n_workers else entry.reports
         self.exit_s = max(all_of.exit_s)
         time_s, note_requests = entry.at_s - self._job.launched_at_s, self._bill.note_requests
-        for slot, storage_nusd in zip(entry.reports, all_of.storage_nusd, strict=True):
-            note_requests(slot, storage_nusd, time_s)
+        for slot, report in entry.reports.items():
+            note_requests(slot, report.storage_nusd, time_s, report.frame_count)
         # False for NaN, where the run has diverged. A function that has just taken over a slot has none yet.
         has_residuals = all_of.dual_residual[0] >= 0 and all(one >= 0 for one in all_of.dual_residual)
         evaluated: list[float] = []

@@ -6,9 +6,9 @@ import math
 from collections.abc import Collection, Iterable, Mapping
 
 from ..bus import Bus
-from ..bus.messages import Aged, Invocation
+from ..bus.messages import Aged, Invocation, Invoked
 from ..exchange import SUPERVISOR, Coordinator, StepEntry
-from ..exchange.slots import heir_of, invoked_s_in, role_of
+from ..exchange.slots import invoked_s_in, role_of, successor_of
 from ..job.sync import sync_from_json
 from ..money.meter import NUSD
 from .bill import Bill
@@ -66,6 +66,16 @@ class Successors:
         for slot in self._present([slot for slot in at_work if slot not in self._bill.waiting]):
             self._find(slot, time_s)
 
+    def note_invoked(self, message: Invoked) -> None:
+        """The driver has invoked successors, or could not after all."""
+        self._bill.count_invoked(message.number)
+        for slot in message.slots:
+            if message.is_refused:
+                self._bill.forget(slot)
+                continue
+            self._bill.invoke(slot, message.invoked_s, message.granted_s)
+            self.lifetimes.invoke(slot, message.invoked_s)
+
     def wait(self, slot: int, invoked_s: float) -> None:
         """A successor of ``slot`` waits to take over, invoked ``invoked_s`` seconds after the run."""
         self.lifetimes.wait(slot, invoked_s)
@@ -110,7 +120,7 @@ class Successors:
 
     def _present(self, slots: list[int]) -> list[int]:
         """Those of ``slots`` whose successors have started, and wait."""
-        are_there = self._log.alive([*map(heir_of, slots)]) if slots else []
+        are_there = self._log.alive([*map(successor_of, slots)]) if slots else []
         return [slot for slot, is_there in zip(slots, are_there, strict=True) if is_there]
 
     def _find(self, slot: int, time_s: float) -> None:
@@ -136,7 +146,7 @@ class Successors:
         waiting = self._bill.waiting
         if not waiting:
             return
-        are_alive = self._log.alive([*map(role_of, waiting), *map(heir_of, waiting)])
+        are_alive = self._log.alive([*map(role_of, waiting), *map(successor_of, waiting)])
         for slot, has_function, has_successor in zip(waiting, are_alive, are_alive[len(waiting) :], strict=False):
             if has_successor or not has_function:  # a lost function is replaced, and nobody hands over
                 self._missing_since.pop(slot, None)

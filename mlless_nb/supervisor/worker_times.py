@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..exchange.step_report import Report
-from .hearing import Hearing
+from .incoming import IncomingMessages
 from .worker_watch import WorkerWatch
 
 #: Most entries; of more workers several share one.
@@ -27,11 +27,11 @@ class WorkerTimes:
     Parameters
     ----------
     workers : WorkerWatch
-    hearing : Hearing
+    incoming : IncomingMessages
     """
 
-    def __init__(self, workers: WorkerWatch, hearing: Hearing) -> None:
-        self._workers, self._hearing = workers, hearing
+    def __init__(self, workers: WorkerWatch, incoming: IncomingMessages) -> None:
+        self._workers, self._incoming = workers, incoming
         self._means: dict[int, Times] = {}
         self._due_s, self._n_taken, self._n_left = -math.inf, 0, 0
 
@@ -47,9 +47,11 @@ class WorkerTimes:
         """
         state: dict[str, Any] = {
             "n_workers_started": len(self._workers.started),
-            "leaving": sorted(self._hearing.leaving),
+            "leaving": sorted(self._incoming.leaving),
         }
-        if reports and time_s >= self._due_s:
+        # The times of a step come with the report of the next one.
+        are_told = self._n_taken > 0 or any(report.compute_s for report in reports.values())
+        if reports and are_told and time_s >= self._due_s:
             self._due_s = time_s + EVERY_S
             # The first step waits for the last worker to come, and who has left is waited for no more.
             begins_anew = self._n_taken < 2 or self._n_left != len(self._workers.ended)
@@ -58,7 +60,7 @@ class WorkerTimes:
                 before = None if begins_anew else self._means.get(slot)
                 self._means[slot] = _mean(before, (report.compute_s, report.exchange_s, report.wait_s))
             left = {slot: end.step for slot, end in self._workers.ended.items()}
-            state["worker_times"] = entries(self._means, left, self._hearing.leaving, self._hearing.replacements)
+            state["worker_times"] = entries(self._means, left, self._incoming.leaving, self._incoming.replacements)
         return state
 
 

@@ -44,6 +44,7 @@ class WorkerWatch:
         self.aborted: tuple[str, str] | None = None
         self._aborted_at = math.inf
         self._missing_since: dict[int, float] = {}  # slots whose lease ran out
+        self._began_s: dict[int, float] = {}  # when the newest function of a slot that has said so began
         self._due_s: dict[int, float] = {}  # when functions that were invoked later must have started
         self._reported: dict[int, float] = {}  # when the driver was told that a slot was lost
         self._driver_since = math.inf  # since when the driver has no lease
@@ -80,10 +81,21 @@ class WorkerWatch:
         """The driver was told that the function of ``slot`` is lost."""
         self._reported.setdefault(slot, self._clock())
 
+    def start(self, slot: int, began_s: float) -> bool:
+        """The function of ``slot`` says that it began ``began_s`` seconds after the run; whether it is news."""
+        self._began_s[slot] = began_s
+        is_news = slot not in self.started
+        self.started.add(slot)
+        return is_news
+
     def replace(self, slots: Sequence[int], invoked_s: float) -> None:
-        """New functions of ``slots`` were invoked, ``invoked_s`` seconds after the run."""
+        """New functions of ``slots`` were invoked, ``invoked_s`` seconds after the run.
+
+        They may have started before this is told: then only their leases tell whether they are there.
+        """
         for slot in slots:
-            self.started.discard(slot)
+            if self._began_s.get(slot, -math.inf) <= invoked_s:
+                self.started.discard(slot)
             self.ended.pop(slot, None)
             self._due_s[slot] = invoked_s + START_LEASES * self._job.lease_s
         self._missing_since.clear()

@@ -219,7 +219,7 @@ class Telemetry:
                 self._answered.notify_all()
             self._notify()
 
-    def tell(self, time_s: float, text: str) -> None:
+    def add_event(self, time_s: float, text: str) -> None:
         """Add an event; the newest 200 are kept."""
         with self._changed:
             events = (*self._state.events, Event(time_s, scrubbed(text)))[-200:]

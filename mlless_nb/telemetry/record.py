@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from ..errors import CommandError, DecodeError
 from ..models import FittedModel
 from ..redaction import scrubbed_values
+from ..validation import nearest
 from .live import COLUMNS, LIVE
 
 ROWS, EVENTS, END, MODEL, LAST = "rows.jsonl", "events.jsonl", "run.json", "model.npz", "last.npz"
@@ -80,7 +81,7 @@ class Record:
         self._append(EVENTS, events)
 
     def append_trace(self, entries: list[dict[str, Any]]) -> None:
-        """Add what stateless functions did, see `mlless_nb.stateless.ledger`."""
+        """Add what stateless functions did, see `mlless_nb.stateless.function_reports`."""
         self._append(TRACE, entries)
 
     def _append(self, name: str, entries: Sequence[Any]) -> None:
@@ -138,7 +139,7 @@ def find(run: str) -> tuple[dict[str, Any], NDArray[np.float64], Path]:
     CommandError
         If there is no such run, or it is live in another process.
     """
-    is_live, ended = False, []
+    is_live, ended, known = False, [], set[str]()
     folders = sorted(runs_folder().glob(f"*/{END}"), key=_written_s, reverse=True)
     for path in folders:
         driven = is_driven(path.parent)  # read first: the end is written before the lock is released
@@ -153,6 +154,7 @@ def find(run: str) -> tuple[dict[str, Any], NDArray[np.float64], Path]:
             return summary if has_end else _cut_off(summary, rows, path.parent), rows, path.parent
         is_live = is_live or run in names
         if not driven:
+            known.update(filter(None, names))
             ended.append(f"{names[1]} ({names[0]})" if names[1] else names[0])
     if is_live:
         raise CommandError(
@@ -160,7 +162,9 @@ def find(run: str) -> tuple[dict[str, Any], NDArray[np.float64], Path]:
             "with detach=True can be attached to before)"
         )
     newest = ", ".join(ended[:8]) or "none"
-    raise CommandError(f"no ended run is called {run!r}; ended runs on this machine: {newest}")
+    near = nearest(run, known)
+    meant = "" if near is None else f"is {near!r} meant? "
+    raise CommandError(f"no ended run is called {run!r}; {meant}ended runs on this machine: {newest}")
 
 
 def _written_s(path: Path) -> float:
@@ -218,7 +222,7 @@ def last_spent_usd(folder: Path) -> float:
 
 
 def read_trace(run_id: str) -> list[dict[str, Any]]:
-    """What the functions of a stateless run did, see `mlless_nb.stateless.ledger`; empty for other runs."""
+    """What the functions of a stateless run did, see `mlless_nb.stateless.function_reports`; empty for other runs."""
     return _lines(runs_folder() / run_id / TRACE)
 
 

@@ -15,9 +15,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from .train import main as train
 
             return train(words[1:])
+        from . import stopping
+
+        if words[:1] == ["stop"]:
+            return stopping.main(words[1:])
+        from .listing import SUBCOMMANDS
+        from .listing import main as listed
+
+        if words[:1] and words[0] in SUBCOMMANDS:
+            return listed(words)
         from ..clouds import command
 
-        parser = command.parser({"train": "train the job of a TOML file: mlless-nb train --help"})
+        train_help = "train the job of a TOML file: mlless-nb train --help"
+        parser = command.parser({"train": train_help, "stop": stopping.HELP, **SUBCOMMANDS})
         return command.carry_out(parser.parse_args(words))
     except KeyboardInterrupt:
         return 130

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..data import datasets
 from ..data.movielens import EDITIONS
+from ..errors import DataError
 from ..models import Model
 from .calls import KIND, CallError, Table, called, table_of
 
@@ -21,8 +22,11 @@ MAKERS: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 #: The parameter of those that read files, by name; in a table it is ``path``.
 FILES = {"ratings": "users", "table": "frame", "csv": "path", "parquet": "path", "libsvm": "path", "criteo": "path"}
-#: What reads a file, by its suffix.
-SUFFIXES = {".csv": "csv", ".tsv": "csv", ".parquet": "parquet", ".svm": "libsvm", ".libsvm": "libsvm"}
+#: What reads a file, by its suffix; a table whose label is the number of a column is read as numbers.
+SUFFIXES = {".csv": "table", ".tsv": "table", ".parquet": "table", ".svm": "libsvm", ".libsvm": "libsvm"}
+NUMBERS_ONLY = {".csv": "csv", ".tsv": "csv", ".parquet": "parquet"}
+#: The column of a table that a model learns to predict, unless another is named.
+LABEL = "label"
 PACKED = (".gz", ".bz2", ".xz", ".zip")
 EXAMPLE = '"clicks.csv" or {path = "ratings.csv", user = "user", item = "film", rating = "stars"}'
 
@@ -69,7 +73,7 @@ def validation_table(value: object, folder: Path) -> Table:
 
 
 def rows_of(table: Table, model: Model | None, like: Any = None) -> Any:
-    """The data set of ``table``; ``like`` is the training data where these are other rows.
+    """The data set of ``table``, for ``model``; ``like`` is the training data where these are other rows.
 
     Raises
     ------
@@ -80,15 +84,22 @@ def rows_of(table: Table, model: Model | None, like: Any = None) -> Any:
         if "path" not in arguments:
             raise CallError(f"{kind} with path = ...")
         arguments[FILES[kind]] = arguments.pop("path")
-        if kind in ("csv", "parquet") and model is not None and model.data_kind == "ratings":
+        if kind in ("table", "csv", "parquet") and model is not None and model.data_kind == "ratings":
             raise CallError(
                 'ratings: {path = ..., user = "...", item = "...", rating = "..."}, with the columns\' names'
             )
+    if kind == "table" and (model is None or model.needs_labels):
+        arguments.setdefault("label", LABEL)
     if like is not None and kind in ("ratings", "table"):
         arguments.setdefault("like", like)
     if like is not None and kind == "libsvm":
         arguments.setdefault("n_features", like.shape[0])
-    return called(arguments, MAKERS)
+    try:
+        return called(arguments, MAKERS)
+    except DataError as error:
+        if error.field != "frame":
+            raise
+        raise DataError("path", error.value, error.valid) from None
 
 
 def _kind_of(table: Mapping[str, Any]) -> str:
@@ -110,7 +121,8 @@ def _kind_of(table: Mapping[str, Any]) -> str:
             f"a file whose name ends in {', '.join(SUFFIXES)}; one of {editions}; or a table with {KIND} = ..., one of "
             + ", ".join(MAKERS)
         )
-    return SUFFIXES[name.suffix]
+    readers = {**SUFFIXES, **NUMBERS_ONLY} if isinstance(table.get("label"), int) else SUFFIXES
+    return readers[name.suffix]
 
 
 def _absolute(path: Any, folder: Path) -> Any:

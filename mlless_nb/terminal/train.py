@@ -69,13 +69,13 @@ def main(words: Sequence[str]) -> int:
     try:
         return _train(given)
     except (JobError, CommandError) as error:
-        return _say(str(error), BAD_INPUT)
+        return _print_line(str(error), BAD_INPUT)
     except MllessError as error:
         from .settings import ConfigError
 
-        return _say(str(error), BAD_INPUT if isinstance(error, ConfigError) else FAILED)
+        return _print_line(str(error), BAD_INPUT if isinstance(error, ConfigError) else FAILED)
     except KeyboardInterrupt:
-        return _say("interrupted before anything was started", INTERRUPTED)
+        return _print_line("interrupted before anything was started", INTERRUPTED)
 
 
 def _train(given: argparse.Namespace) -> int:
@@ -91,7 +91,7 @@ def _train(given: argparse.Namespace) -> int:
         print(dry_run(job, given.resume))
         return FINISHED
     run = train(job, resume=given.resume)
-    foresight.tell(run, run.job or job)
+    foresight.announce(run)
     is_interrupted = not _followed(run, goes_on=bool(job.detach))
     state = run.telemetry.state
     if state.is_live:
@@ -115,14 +115,20 @@ def _followed(run: TrainingRun, *, goes_on: bool) -> bool:
         return True
     except KeyboardInterrupt:
         if goes_on:
-            _say(f"{run.name} goes on in a process of its own; mlless_nb.attach({run.name!r}) follows and stops it")
+            _print_line(
+                f"{run.name} goes on in a process of its own; mlless_nb.attach({run.name!r}) follows and stops it"
+            )
             return False
     try:
         run.stop()
-        _say(f"{run.name}: interrupted; it ends in good order and its model is kept. Interrupt once more to leave now.")
+        _print_line(
+            f"{run.name}: interrupted; it ends in good order and its model is kept. Interrupt once more to leave now."
+        )
         run.wait()
     except KeyboardInterrupt:
-        _say(f"{run.name}: left before its end; its last checkpoint is kept, and its functions end by themselves")
+        _print_line(
+            f"{run.name}: left before its end; its last checkpoint is kept, and its functions end by themselves"
+        )
     return False
 
 
@@ -139,10 +145,10 @@ def _conclude(run: TrainingRun, save: str | None) -> bool:
             run.model.save(save)
             next_text = f"the model is in {save}: mlless_nb.models.load_model({save!r})"
         except OSError as error:  # e.g. the disk is full by now
-            why = f"--save {save}: the model could not be written ({error.strerror})"
+            why = f"--save {save}: the model could not be written ({error.strerror or error})"
     print(text_summary(run, next_text), flush=True)
     if why:
-        _say(why)
+        _print_line(why)
     return not why
 
 
@@ -170,6 +176,6 @@ def _one_line_warnings(others: Any) -> Any:
     return show
 
 
-def _say(text: str, status: int = 0) -> int:
+def _print_line(text: str, status: int = 0) -> int:
     print(text, file=sys.stderr, flush=True)
     return status

@@ -80,6 +80,14 @@ class TrackedRun:
         return " · ".join(part for part in (self.model, self.data) if part)
 
 
+def trials_of(sweep: str, runs: Sequence[TrackedRun]) -> list[TrackedRun]:
+    """The trials, among ``runs`` by date, of the sweep of this id, or of the newest one of this name; "": of none."""
+    found = [run for run in runs if run.is_trial_of(sweep)]
+    ids = [run.sweep for run in found]
+    the_id = sweep if sweep in ids or not ids else ids[-1]
+    return [run for run in found if run.sweep == the_id]
+
+
 def losses_of(state: Mapping[str, Any]) -> dict[str, float | None]:
     """The best and the last loss of a run with this ``state`` (`mlless_nb.telemetry.live.RunState` by field)."""
     validation = state.get("validation_loss")

@@ -106,6 +106,12 @@ class RunLedger:
             found = connection.execute(newest).fetchall()
         return [run for row in reversed(found) if (run := _run_of(row)) is not None]
 
+    def newest_names(self, most: int) -> list[str]:
+        """The names of the newest runs, each once, the newest first; at most ``most``."""
+        listed = "SELECT name FROM runs WHERE is_forgotten = 0 GROUP BY name ORDER BY max(began_s) DESC, name LIMIT ?"
+        with self._transaction() as connection:
+            return [str(name) for (name,) in connection.execute(listed, [most])]
+
     def live(self) -> list[tuple[str, Owner | None]]:
         """Ids of the runs whose end is not entered, with the processes that drive them."""
         with self._transaction() as connection:

@@ -59,7 +59,7 @@ class Tracker:
             if not self._has_told:
                 self._has_told = True
                 told = str(error) if isinstance(error, MllessError) else f"{type(error).__name__}: {error}"
-                self._telemetry.tell(self._telemetry.state.time_s, f"Not in mlless_nb.runs(): {told}")
+                self._telemetry.add_event(self._telemetry.state.time_s, f"Not in mlless_nb.runs(): {told}")
 
 
 def _entry(run_id: str, name: str, job: TrainingJob, budgets: Mapping[Kind, str]) -> TrackedRun:

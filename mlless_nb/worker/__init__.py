@@ -18,5 +18,5 @@
     reintegration.py         hands over residuals and owned rows when a worker leaves, and at the end
     evaluation.py judge.py   losses; when training ends, and cuts of the learning rate
     checkpoints.py resuming.py   stores the state; continues from it
-    ending.py                which model a run returns, and who stores it
+    final_model.py           which model a run returns, and who stores it
 """

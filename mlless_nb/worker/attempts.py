@@ -38,7 +38,8 @@ def work(invocation: Invocation, log: Coordinator, bus: Bus, objects: ObjectStor
     except Aborted as error:
         spent = prepaid.spent_nusd, prepaid.storage_nusd
         more = {"store_nusd": prepaid.store_nusd, "number": restart.number}
-        left = Left(invocation.slot, 0, *spent, 0.0, 0.0, error.status, str(error), **more)
+        frames = [*log.frame_count()]
+        left = Left(invocation.slot, 0, *spent, 0.0, 0.0, error.status, str(error), **more, frames=frames)
         log.abort(str(error), invocation.n_workers, error.status)
         bus.send("supervisor", left.encode())
         return left

@@ -21,6 +21,8 @@ from .membership import Membership
 
 #: Tries to store a part before the checkpoint is given up.
 TRIES = 3
+#: Longest wait for the part before, seconds: a fourth of the time after which peers give up a round.
+PATIENCE_S = 30.0
 
 
 class Checkpoints:
@@ -66,28 +68,32 @@ class Checkpoints:
         return self._membership.plan.is_checkpoint(step) or (self._every > 0 and step % self._every == 0)
 
     @property
-    def is_writing(self) -> bool:
-        """Whether the newest part is still being stored."""
+    def _is_writing(self) -> bool:
         return self._writer is not None and self._writer.is_alive()
 
-    def store(self, state: WorkerState, *, is_needed: bool = False) -> None:
-        """Begin to store ``state``, unless the part before is still being stored or the budget does not pay for it.
+    def store(self, state: WorkerState, passed: int, *, is_needed: bool = False) -> None:
+        """Begin to store ``state`` once the part before is stored, unless the budget does not pay for it.
 
-        ``is_needed``: somebody waits for it, so that it is stored in any case.
+        A worker that left one out would have parts of other steps than its peers, and no checkpoint would be whole. But
+        peers do not wait without end: after `PATIENCE_S` it is left out. ``is_needed``: somebody waits for it, so that
+        it is stored in any case.
+
+        ``passed`` is the newest step that all workers have taken. Parts of later ones are kept beside the `KEPT` newest
+        up to it: a worker that is many steps behind stores its own of them later.
         """
-        if is_needed:
-            self.close()
-        elif self.is_writing or not self._can_pay():
+        if self._writer is not None:
+            self._writer.join(None if is_needed else PATIENCE_S)
+        if not is_needed and (self._is_writing or not self._can_pay()):
             return
         blob = state.encode()
         if not self._in_background:
-            self._write(state.step, blob)
+            self._write(state.step, blob, passed)
             return
-        arguments = (state.step, blob)
+        arguments = (state.step, blob, passed)
         self._writer = threading.Thread(target=self._write, args=arguments, name="mlless-checkpoint", daemon=True)
         self._writer.start()
 
-    def _write(self, step: int, blob: bytes) -> None:
+    def _write(self, step: int, blob: bytes, passed: int) -> None:
         for _ in range(TRIES):
             with contextlib.suppress(ServiceError, OSError):
                 self._objects.put(self._key(step), blob)
@@ -95,7 +101,7 @@ class Checkpoints:
         else:
             return  # without this part the checkpoint is not complete, and an older one counts
         self._stored.append(step)
-        while len(self._stored) > KEPT:
+        while sum(stored <= passed for stored in self._stored) > KEPT:
             with contextlib.suppress(ServiceError, OSError):
                 self._objects.delete([self._key(self._stored.popleft())])
 

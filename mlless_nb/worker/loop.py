@@ -18,9 +18,10 @@ from ..bus import Bus
 from ..bus.messages import HANDED_OVER, Failed, Invocation, Left, Started
 from ..data.minibatches import Minibatch
 from ..data.prepare import Manifest
+from ..errors import RunError, ServiceError
 from ..exchange import FROM_THE_START, Aborted, Coordinator, Fenced, LostData, Restart, Restarted
 from ..exchange.policies import policy_of
-from ..exchange.slots import heir_of
+from ..exchange.slots import successor_of
 from ..exchange.stats import Stats
 from ..exchange.step_report import Report
 from ..job.algorithm import algorithm_from_json
@@ -32,8 +33,8 @@ from ..storage.objects import ObjectStore
 from ..storage.worker_state import WorkerState
 from .best_replica import BestReplica
 from .checkpoints import Checkpoints
-from .ending import Ending, Kept
 from .evaluation import HeldOut
+from .final_model import FinalModel, Kept
 from .judge import Judge
 from .membership import Membership
 from .minibatch_loader import MinibatchFeed
@@ -138,10 +139,10 @@ class Worker:
             is_last=lambda: self._judge.is_last(self._step, self._epoch),
             is_checkpoint=lambda: self._checkpoints.is_due(self._step),
         )
-        self._exchange.kept_steps = self._policy.retention
-        pay, make_round = self._exchange.pay, self._exchange.round
-        self._handing_over = Reintegration(self._slot, log, self._replica, prepaid, pay, make_round)
-        self._ending = Ending(invocation, objects, self._replica, self._best, self._held_out, self._handing_over, clock)
+        self._exchange.kept_steps, exchange = self._policy.retention, self._exchange
+        self._handing_over = Reintegration(self._slot, log, self._replica, prepaid, exchange.pay, exchange.round)
+        parts = self._replica, self._best, self._held_out, self._handing_over
+        self._final = FinalModel(invocation, objects, *parts, clock)
         self._step, self._position = 0, 0  # the latter: minibatches that all have passed over before this step
         self._began_epoch = 0.0  # passes over the data when this step began
         self._sums = self._quality = (0.0, 0.0)  # of the newest evaluation; the former until they are sent
@@ -157,22 +158,18 @@ class Worker:
         """
         prepaid = self._prepaid
         run_s = self._log.now_s() - self._job.launched_at_s
-        started = Started(self._slot, run_s - self._job.invoked_s, run_s - prepaid.elapsed_s, prepaid.is_cold)
+        started = Started(self._slot, run_s - self._job.invoked_s, run_s - prepaid.elapsed_s, prepaid.is_cold, run_s)
         self._bus.send("supervisor", started.encode())
         try:
             verdict = self._train()
             last: Left | Failed = self._finish(verdict)
         except (Fenced, LostData, Restarted):
             raise
-        except Aborted as error:
-            if self._step > 1 and self._replica.is_finite:
-                self._checkpoints.keep_interrupted(lambda: self._state(self._exchange.active))
-            last = self._left(error.status, str(error))
         except Exception as error:
-            reason = f"worker {self._slot} failed at step {self._step}: {type(error).__name__}: {error}"
-            self._log.abort(reason, self._job.n_workers)
-            spent, storage, stored = prepaid.spent_nusd, prepaid.storage_nusd, prepaid.store_nusd
-            last = Failed(self._slot, self._step, spent, storage, reason, stored)
+            is_whole = isinstance(error, (Aborted, RunError, ServiceError))  # others may come while updates are applied
+            if is_whole and self._exchange.applied and self._replica.is_finite:
+                self._checkpoints.keep_interrupted(lambda: self._state(self._exchange.active))
+            last = self._left(error.status, str(error)) if isinstance(error, Aborted) else self._failed(error)
         finally:
             self._feed.close()
             self._held_out.close()
@@ -180,14 +177,20 @@ class Worker:
         self._bus.send("supervisor", last.encode())
         return last
 
+    def _failed(self, error: Exception) -> Failed:
+        reason = f"worker {self._slot} failed at step {self._step}: {type(error).__name__}: {error}"
+        self._log.abort(reason, self._job.n_workers)
+        spent, storage, stored = self._prepaid.spent_nusd, self._prepaid.storage_nusd, self._prepaid.store_nusd
+        return Failed(self._slot, self._step, spent, storage, reason, stored, [*self._log.frame_count()])
+
     def _left(
         self, status: str, reason: str, sums: tuple[float, float] = (0.0, 0.0), kept: Kept = (0, 0.0, 0.0)
     ) -> Left:
         self._checkpoints.close()  # the part that is being stored is on the bill
-        spent, storage, merged = self._prepaid.spent_nusd, self._prepaid.storage_nusd, self._exchange.tally.merged_bytes
+        prepaid, merged, number = self._prepaid, self._exchange.tally.merged_bytes, self._checkpoints.number
         left_s = self._log.now_s() - self._job.launched_at_s if status == HANDED_OVER else 0.0
-        said = *sums, status, reason, merged, *kept, self._prepaid.store_nusd, left_s, self._checkpoints.number
-        return Left(self._slot, self._step, spent, storage, *said)
+        said = *sums, status, reason, merged, *kept, prepaid.store_nusd, left_s, number, [*self._log.frame_count()]
+        return Left(self._slot, self._step, prepaid.spent_nusd, prepaid.storage_nusd, *said)
 
     # -- the loop
 
@@ -227,8 +230,8 @@ class Worker:
                     self._best.take(self._step)
             if self._checkpoints.is_due(self._step):
                 is_needed = self._step in members.plan.hand_overs.values()
-                self._checkpoints.store(self._state(staying), is_needed=is_needed)
-                if members.hands_over(self._step, self._slot) and self._log.alive([heir_of(self._slot)])[0]:
+                self._checkpoints.store(self._state(staying), self._exchange.passed, is_needed=is_needed)
+                if members.hands_over(self._step, self._slot) and self._log.alive([successor_of(self._slot)])[0]:
                     return Verdict(HANDED_OVER, f"worker {self._slot} handed over after step {self._step}")
             self._exchange.note_extra()
 
@@ -261,11 +264,11 @@ class Worker:
     def _foresee(self, active: list[int]) -> None:
         """Tell the prepaid budget which requests and seconds must be paid before the next grant or the end."""
         prepaid = self._prepaid
-        prepaid.puts_ahead = self._ending.n_puts(active) + self._checkpoints.is_due(self._step)
+        prepaid.puts_ahead = self._final.n_puts(active) + self._checkpoints.is_due(self._step)
         # Up to the next grant: the reads that this step and the next begin, and 2 for a read that cannot be foreseen.
         n_reads = 0 if self._feed.has_all else self._feed.n_gets(self._shares.next(2 * self._job.local_steps))
         prepaid.gets_ahead = 2 + n_reads + self._held_out.n_unread(active)
-        prepaid.keep_for_exit(self._ending.exit_s(active, self._exchange.quickest_s))
+        prepaid.keep_for_exit(self._final.exit_s(active, self._exchange.quickest_s))
 
     def _make(self, minibatches: list[Minibatch], n_active: int) -> Stats:
         shares, policy = self._shares, self._policy
@@ -298,10 +301,7 @@ class Worker:
             *self._exchange.stats,
             *self._quality,
             self._held_out.interaction,
-            tally.compute_s,
-            tally.exchange_s,
-            tally.wait_s,
-            tally.compute_cpu_s,
+            *tally.durations,
             self._prepaid.exit_s,
             self._position,
             self._prepaid.storage_nusd,
@@ -310,6 +310,7 @@ class Worker:
             n_bytes,
             tally.merged_bytes,
             self._policy.staleness(self._step),
+            *self._log.frame_count(),
             *replica.residuals,
             *self._policy.spread,
         )
@@ -319,13 +320,13 @@ class Worker:
     def _can_pay(self) -> bool:
         """Whether one more write to the storage is paid for, now that the step is done."""
         prepaid = self._prepaid
-        prepaid.puts_ahead = self._ending.n_puts(self._exchange.active) + 1
-        return prepaid.buy(0.0, self._log.reserve)
+        prepaid.puts_ahead = self._final.n_puts(self._exchange.active) + 1
+        return not prepaid.has_cap or prepaid.buy(0.0, self._log.reserve)
 
     def _state(self, active: list[int]) -> WorkerState:
-        """The state after this step; ``active`` are the slots that take part in the next one."""
+        """The state after the newest step that was applied; ``active`` are the slots that take part in the next one."""
         weight = len(self._shares.held) / self._shares.n_all
-        return self._resuming.state(self._step, active, weight, self._sums, self._quality)
+        return self._resuming.state(self._exchange.applied, active, weight, self._sums, self._quality)
 
     def _go_on(self, restart: Restart) -> None:
         """Go on from the checkpoint of ``restart``; step 0: from the start, with the plan as it is."""
@@ -337,7 +338,7 @@ class Worker:
                 self._reassign(active)
                 self._held_out.share(active)
             self._advance()
-        self._step = step
+        self._step = self._exchange.applied = step
         if step:
             self._sums, self._quality = self._resuming.resume(self._checkpoints.load(restart))
 
@@ -346,5 +347,4 @@ class Worker:
         if verdict.status in ("left", HANDED_OVER):
             return self._left(verdict.status, verdict.reason)
         active, weight = self._membership.active(self._step), len(self._shares.held) / self._shares.n_all
-        sums, kept = self._ending.finish(verdict, self._step, active, weight)
-        return self._left(verdict.status, verdict.reason, sums, kept)
+        return self._left(verdict.status, verdict.reason, *self._final.finish(verdict, self._step, active, weight))

@@ -31,6 +31,11 @@ class Tally:
     merged_bytes: int = 0  # of the merged range that this worker published
     compute_cpu_s: float = 0.0  # processor time of ``compute_s``
 
+    @property
+    def durations(self) -> tuple[float, float, float, float]:
+        """The durations, in the order of `Report`."""
+        return self.compute_s, self.exchange_s, self.wait_s, self.compute_cpu_s
+
 
 class StepExchange:
     """The rounds of a step as a round policy uses them (`mlless_nb.exchange.policies.Step`), and all other rounds.
@@ -58,6 +63,9 @@ class StepExchange:
         That of the step before.
     step_s, quickest_s : float
         The longest recent step, and the shortest computation of a step so far; 0.0 before the first step.
+    applied : int
+        The newest step whose updates are applied; after a restart the checkpoint's. Where replicas may differ, the
+        worker's own update of the next one may be in its parameters, too.
     kept_steps, quorum, read_step
         See `RoundRequest`; the round policy sets them for a step's own round.
     """
@@ -91,6 +99,7 @@ class StepExchange:
         self.kept_steps, self.quorum, self.read_step = 2, 0, 0
         self._began = self._cpu_began = self._computed = self._computed_cpu_s = 0.0
         self._is_computed = False
+        self.applied = 0
 
     # -- a step, from its begin to its end
 
@@ -102,6 +111,7 @@ class StepExchange:
 
     def end(self) -> None:
         """The updates are applied: record how the time of the step was spent, for the next report."""
+        self.applied = self.number
         if not self._is_computed:
             return  # the step was skipped
         applied, computed = self._clock(), self._computed
@@ -110,6 +120,11 @@ class StepExchange:
         self.quickest_s = min(self.quickest_s or math.inf, compute_s)
         self.step_s = max(applied - self._began, _STEP_MEMORY * self.step_s)
         self._prepaid.note_step()
+
+    @property
+    def passed(self) -> int:
+        """The newest step that all workers have taken, as far as this one knows; peers may be in the same step."""
+        return self.read_step if self.quorum else self.number
 
     def note_extra(self) -> None:
         """Count the work after the updates of the step (an evaluation, a checkpoint) into its duration."""

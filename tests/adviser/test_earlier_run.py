@@ -107,8 +107,8 @@ def test_the_measured_link_of_a_deployment_is_used() -> None:
     known = constants().channels["redis"]
     for name, link in (("measured", [0.04, 2e6]), ("other", [known.latency_s, known.bytes_s])):
         assert exchanged[name] == pytest.approx(2 * link[0] + 4 * sizes.update_bytes / link[1], rel=0.1, abs=2e-4)
-    own = foresight.courses_of(there, sizes)[2]
-    assert own.epoch_s > foresight.courses_of(dataclasses.replace(there, memory_mb=2048), sizes)[2].epoch_s
+    own = foresight.estimates_of(there, sizes)[2]
+    assert own.epoch_s > foresight.estimates_of(dataclasses.replace(there, memory_mb=2048), sizes)[2].epoch_s
     named = dataclasses.replace(there, redis="redis://another.example:6379/0")
     assert "as measured" not in repr(mlless_nb.advise(named, workers=[2]))
 

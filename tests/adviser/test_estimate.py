@@ -16,7 +16,7 @@ import mlless_nb
 from mlless_nb import PMF, JobWarning, LogisticRegression, Stop, TrainingJob, TrainingRun, datasets
 from mlless_nb.adviser import foresight
 from mlless_nb.adviser.descent import Descent, planned
-from mlless_nb.adviser.estimate import Course, count, estimate, seconds, usd
+from mlless_nb.adviser.estimate import LinearEstimate, count, estimate, seconds, usd
 from mlless_nb.data import numbers
 from mlless_nb.data.stream import CsrStream
 from mlless_nb.driver import runs
@@ -24,19 +24,19 @@ from mlless_nb.driver import runs
 RATINGS = datasets.synthetic_ratings(200, 150, 20_000, rank=3, seed=0)
 JOB = TrainingJob(model=PMF(rank=4), data=RATINGS, workers=2, minibatch=500, stop=Stop(epochs=10))
 #: 2 workers: $0.003 and 15 s for 10 epochs; 8: $0.011 and 9 s; 4: in between.
-COURSES = {
-    2: Course(2, 1.0, 0.0004, 1.4, 0.00026),
-    4: Course(4, 1.0, 0.0010, 1.1, 0.00050),
-    8: Course(8, 1.0, 0.0020, 0.8, 0.00090),
+ESTIMATES = {
+    2: LinearEstimate(2, 1.0, 0.0004, 1.4, 0.00026),
+    4: LinearEstimate(4, 1.0, 0.0010, 1.1, 0.00050),
+    8: LinearEstimate(8, 1.0, 0.0020, 0.8, 0.00090),
 }
 
 
 def said(job: TrainingJob, descent: Descent | None = None) -> str:
-    return estimate(job, COURSES, planned(job, job.n_minibatches), descent).line
+    return estimate(job, ESTIMATES, planned(job, job.n_minibatches), descent).line
 
 
 def warned(job: TrainingJob, descent: Descent | None = None) -> tuple[str, ...]:
-    return estimate(job, COURSES, planned(job, job.n_minibatches), descent).warnings
+    return estimate(job, ESTIMATES, planned(job, job.n_minibatches), descent).warnings
 
 
 def with_(**changes: object) -> TrainingJob:
@@ -57,9 +57,9 @@ def test_the_jobs_own_figures_come_first_and_the_best_numbers_of_workers_after_t
     [
         ({"stop": Stop(steps=180)}, "about $0.003 and 15 s;"),
         ({"stop": Stop(epochs=10, time_s=8.0)}, "about $0.0017 and 8.0 s;"),
-        ({"stop": Stop()}, "at most about $0.03 and 3 min (112 epochs, or until the loss has settled);"),
+        ({"stop": Stop()}, "about $0.03 and 3 min (112 epochs, or until the loss has settled);"),
         ({"stop": Stop(target=0.8)}, "about $0.00026 and 1.4 s an epoch, until the target 0.8 is reached;"),
-        ({"stop": Stop(target=0.8, epochs=10)}, "at most about $0.003 and 15 s (10 epochs, or until the target 0.8 is"),
+        ({"stop": Stop(target=0.8, epochs=10)}, "about $0.003 and 15 s (10 epochs, or until the target 0.8 is"),
         ({"stop": Stop(patience=3)}, "about $0.00026 and 1.4 s an epoch, until 3 evaluations in a row are no better;"),
         ({"stop": Stop(), "budget": 0.0134}, "the budget of $0.013 lasts about 71 s, 50 epochs; 2 workers get most"),
         ({"budget": 0.00298}, "about $0.003 and 15 s: the budget ends it in epoch 10 of 10;"),
@@ -92,7 +92,7 @@ def test_wrong_budgets_are_told() -> None:
 
 
 def test_too_many_workers_are_told_and_others_are_not() -> None:
-    crowded = {**COURSES, 8: Course(8, 1.0, 0.0020, 1.5, 0.00090)}
+    crowded = {**ESTIMATES, 8: LinearEstimate(8, 1.0, 0.0020, 1.5, 0.00090)}
     (told,) = estimate(with_(workers=8), crowded, 10.0, None).warnings
     assert told.startswith("workers=8: 2 workers would be quicker and cheaper (about $0.003 and 15 s for 10 epochs; 8")
     assert warned(with_(workers=8)) == ()
@@ -140,7 +140,7 @@ def test_a_hopeless_target_is_told_with_what_was_seen() -> None:
 
 
 def test_one_worker_alone_is_not_compared() -> None:
-    alone = {1: Course(1, 1.0, 0.0004, 1.4, 0.00026)}
+    alone = {1: LinearEstimate(1, 1.0, 0.0004, 1.4, 0.00026)}
     assert estimate(with_(workers=1), alone, 10.0, None).line == "about $0.003 and 15 s"
 
 

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import io
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from preparation.in_process import InProcess
 
-from mlless_nb import PMF, DataError, JobError, LogisticRegression, Stop, StoredFiles, TrainingJob, datasets
+from mlless_nb import (
+    PMF,
+    DataError,
+    JobError,
+    LogisticRegression,
+    Stop,
+    StoredFiles,
+    TrainingJob,
+    TrainingRun,
+    datasets,
+)
 from mlless_nb.adviser import foresight
 from mlless_nb.adviser import stored as stored_job
 from mlless_nb.adviser.descent import Descent
@@ -21,7 +30,6 @@ from mlless_nb.data import format as format_module
 from mlless_nb.data.foreseen import ForeseenRows, foreseen
 from mlless_nb.money import Rates, price_profile
 from mlless_nb.money.meter import NUSD
-from mlless_nb.telemetry.live import Telemetry
 
 RNG = np.random.default_rng(0)
 
@@ -110,7 +118,33 @@ def test_a_target_that_a_sample_did_not_reach_is_told_there_too() -> None:
 
 
 def test_why_there_are_no_figures_is_said_of_files_that_are_not_counted_yet() -> None:
-    run = SimpleNamespace(name="run", telemetry=Telemetry())
     job = TrainingJob(model=LogisticRegression(), data=StoredFiles("bucket/data/", "csv"))
-    foresight.tell(run, job).join(30)  # type: ignore[arg-type]
+    run = TrainingRun(job, "run-1", "run")
+    announced = foresight.announce(run)
+    assert announced is not None
+    announced.join(30)
     assert run.telemetry.state.outlook == foresight.UNCOUNTED
+
+
+def test_a_run_is_estimated_once_however_often_it_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[TrainingJob] = []
+    monkeypatch.setattr(foresight, "quick", asked.append)
+    run = TrainingRun(JOB, "run-1", "run")
+    announced = [foresight.announce(run) for _ in range(3)]
+    assert announced[1:] == [None, None]
+    assert announced[0] is not None
+    announced[0].join(30)
+    assert asked == [JOB]
+    ended = TrainingRun(JOB, "run-2", "run")
+    ended.telemetry.update(status="finished")
+    assert foresight.announce(ended) is None
+
+
+def test_an_estimate_does_not_fetch_the_job_of_a_run_that_was_attached_to() -> None:
+    fetched: list[bool] = []
+    run = TrainingRun(None, "run-1", "run")
+    run._find_job = lambda: fetched.append(True)
+    announced = foresight.announce(run)
+    assert announced is not None
+    announced.join(30)
+    assert (fetched, run.telemetry.state.outlook) == ([], "")

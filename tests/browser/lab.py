@@ -135,12 +135,12 @@ class Lab:
                 time.sleep(0.1)
         raise RuntimeError(f"{self.app.module} did not start:\n{self._log_path.read_text()[-2000:]}")
 
-    def api(self, path: str, method: str = "GET") -> Any:
+    def api(self, path: str, method: str = "GET", timeout_s: float = 10.0) -> Any:
         """What the server's REST interface answers."""
         request = urllib.request.Request(
             f"http://127.0.0.1:{self.port}/api/{path}", method=method, headers={"Authorization": f"token {self.token}"}
         )
-        with urllib.request.urlopen(request, timeout=10) as reply:
+        with urllib.request.urlopen(request, timeout=timeout_s) as reply:
             body = reply.read()
             return json.loads(body) if body else None
 
@@ -231,6 +231,11 @@ class Notebook:
         """Restart the notebook's kernel, as the button does, and wait until the new one answers."""
         self.page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.restartKernel()")
         self.wait_for_kernel()
+
+    def restart_kernel_from_elsewhere(self) -> None:
+        """Restart the notebook's kernel by the server's interface, as another program does, and wait for it."""
+        (kernel,) = [each["kernel"]["id"] for each in self.lab.api("sessions") if each["path"] == self.path]
+        self.lab.api(f"kernels/{kernel}/restart", "POST", DEADLINE_S)
 
     def end_kernel(self) -> None:
         """End the notebook's kernel."""

@@ -80,6 +80,16 @@ def test_keys_stay_in_the_dashboard_and_nothing_is_done_before_the_supervisor_sa
 
 @pytest.mark.long
 @IN_BOTH
+def test_a_restart_that_another_program_asked_for_is_noticed(notebook: Open) -> None:
+    """Jupyter does not tell the page of it."""
+    opened = shown_run(notebook)
+    opened.restart_kernel_from_elsewhere()
+    wait_for_text(opened, "word", "Kernel restarted")
+    assert not {"Stop", "Continue"} & set(dashboard(opened).get_by_role("button").all_inner_texts())
+
+
+@pytest.mark.long
+@IN_BOTH
 def test_after_a_click_on_the_dashboard_keys_do_not_reach_the_notebook(notebook: Open) -> None:
     opened = shown_run(notebook, "print('a cell to delete')")
     n_cells = opened.page.evaluate(N_CELLS)
@@ -164,7 +174,7 @@ def test_nothing_is_cut_and_nothing_shifts_at_any_width(notebook: Open) -> None:
     begin = "run = FakeRun(n_steps=400, budget_usd=0.03)\nshow(run)\nrun.telemetry.update(baseline_loss=1.126, "
     begin += "description='PMF rank 128 · a-file-with-quite-a-long-name.parquet · ISP 0.7')"
     longer = "run.telemetry.update(best_step=123456, best_epoch=123.4, rate_usd_s=0.0123)\n"
-    longer += "for _ in range(9): run.telemetry.tell(22.5, 'something has happened')"
+    longer += "for _ in range(9): run.telemetry.add_event(22.5, 'something has happened')"
     opened = notebook([SETUP, begin, "run.advance(250)", "run.advance(400)", longer])
     opened.run(0)
     opened.run(1)
@@ -226,7 +236,9 @@ def cut_off(notebook: Notebook) -> list[str]:
 @IN_BOTH
 def test_the_end_keeps_hover_zoom_and_axes_and_goes_on_in_its_place(notebook: Open) -> None:
     reason = "the budget does not pay for another step; $0.000058 of $0.0007 is left, kept to end in good order"
-    opened = shown_run(notebook, f"run.end('capped', {reason!r})", "print(run.commands)")
+    opened = shown_run(
+        notebook, f"%load_ext mlless_nb\nfirst = run\nrun.end('capped', {reason!r})", "print(run.commands)"
+    )
     wait_for_rows(opened, 10)
     live = dashboard(opened).element_handle()
     opened.run(2)
@@ -261,3 +273,22 @@ def test_the_end_keeps_hover_zoom_and_axes_and_goes_on_in_its_place(notebook: Op
     wait_for_text(opened, "word", "Running")
     opened.run(3)
     assert "('resume', 0.04)" in opened.text(3)
+
+
+@pytest.mark.long
+@IN_BOTH
+def test_a_run_that_goes_on_after_a_reload_says_how_it_is_shown(notebook: Open) -> None:
+    opened = shown_run(notebook, "first = run\nrun.end('capped', 'Enough.')", "show(first)")
+    live = dashboard(opened).element_handle()
+    opened.run(2)
+    wait_until_replaced(opened, live)
+    opened.save()
+    opened.reload()
+    wait_for_text(opened, "word", "Budget reached")
+    more = dashboard(opened).get_by_label("Continue with +$")
+    more.fill("0.04")
+    more.press("Enter")
+    opened.page.get_by_text("first.dashboard() shows it if it does not appear here").first.wait_for()
+    opened.run(3)  # as that does
+    wait_for_text(opened, "spent_note", "of $0.04")
+    wait_for_text(opened, "word", "Running")

@@ -142,6 +142,7 @@ def test_chart_moves_and_presses_act_while_another_cell_is_busy(notebook: Open, 
 
 
 @pytest.mark.long
+@IN_BOTH
 def test_the_best_evaluation_and_the_base_line_are_drawn(notebook: Open) -> None:
     rising = "run.rises = 2e-4\nrun.telemetry.update(baseline_loss=0.92)\nrun.advance(480)\nrun.start(0.05)\nshow(run)"
     opened = notebook([SETUP, f"run = FakeRun(n_steps=100_000, budget_usd=50.0)\n{rising}"])
@@ -205,6 +206,7 @@ def test_presses_reach_a_busy_kernel_after_a_reload(notebook: Open) -> None:
 
 
 @pytest.mark.long
+@IN_BOTH
 def test_reload_keeps_the_whole_curve_and_goes_on(notebook: Open) -> None:
     opened = shown_run(notebook, "run.end('finished', 'Enough.')")
     wait_for_rows(opened, 30)
@@ -272,6 +274,7 @@ def test_the_view_at_the_end_lives_again_when_its_cell_comes_back(notebook: Open
 
 
 @pytest.mark.long
+@IN_BOTH
 def test_axes_and_themes_change_what_is_drawn(notebook: Open) -> None:
     opened = shown_run(notebook)
     for axis in ("seconds", "dollars", "step"):

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from applications import IN_BOTH
 from lab import DEADLINE_S, Notebook
 
 pytestmark = [pytest.mark.browser, pytest.mark.long]
@@ -36,9 +37,10 @@ def box(page: Any) -> dict[str, float]:
     return found
 
 
+@IN_BOTH
 def test_the_outlook_appears_in_a_line_of_its_own_and_stays(notebook: Open) -> None:
     line = "about $0.0123 and 15 s with 4 workers; 2 workers are cheapest ($0.003, 15 s), 8 quickest ($0.011, 9.0 s)"
-    held_back = "from mlless_nb.adviser import foresight\nforesight.tell = lambda *_: None"
+    held_back = "from mlless_nb.adviser import foresight\nforesight.announce = lambda *_: None"
     opened = notebook([SETUP, held_back, TRAIN, f"browsed.telemetry.update(outlook={line!r})"])
     for cell in range(3):
         opened.run(cell)

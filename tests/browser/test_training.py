@@ -110,6 +110,7 @@ def test_a_detached_run_outlives_the_kernel_and_its_dashboard_comes_back_live(no
     opened.run(2)
     drawn = wait_for_rows(opened, 20)
     wait_for_rows(opened, drawn)
+    dashboard(opened).get_by_text("Expected: about $").wait_for()
     dashboard(opened).get_by_role("button", name="Remove a worker").click()
     opened.page.wait_for_function(
         "() => [...document.querySelectorAll('.mlless [data-text=workers_text]')].at(-1).textContent === '3'",

@@ -5,10 +5,12 @@ It prints a line of JSON when the run has begun, whenever a cap is in force, and
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import sitecustomize
@@ -17,6 +19,9 @@ from engine.jobs import PATIENCE_S, job
 import mlless_nb
 from mlless_nb import BSP, ISP, SGD, CommandError, MllessError, ScaleIn, Stop
 from mlless_nb.driver.backends.launcher import LithopsLauncher
+from mlless_nb.driver.ending import teardown
+from mlless_nb.driver.servers.services import Services
+from mlless_nb.money.meter import NUSD
 
 
 def say(**facts: Any) -> None:
@@ -25,21 +30,43 @@ def say(**facts: Any) -> None:
     sys.stdout.flush()
 
 
-def observe(reporter: Any, lifetime_s: float | None) -> None:
-    """Report invocations: a function may die before it can say anything. Give functions a lifetime, if there is one."""
-    make, invoke = LithopsLauncher.__init__, LithopsLauncher.invoke
+def observe(reporter: Any, lifetime_s: float | None, twice: tuple[float, int] | None) -> None:
+    """Report invocations: a function may die before it can say anything. Give functions a lifetime, if there is one.
+
+    Invoke the first function of a slot ``twice``, so many seconds later, as platforms may that deliver at least once.
+    Report what is reserved of the budget, too, once all functions have returned what they did not need.
+    """
+    make, invoke, remove = LithopsLauncher.__init__, LithopsLauncher.invoke, teardown.remove_all
+    lock = threading.Lock()
 
     def made(self: LithopsLauncher, *arguments: Any, **options: Any) -> None:
         make(self, *arguments, **options)
         self.lifetime_s = lifetime_s or self.lifetime_s
 
     def invoked(self: LithopsLauncher, payloads: list[str]) -> None:
-        known = set(self.process_groups)
-        invoke(self, payloads)
-        slots = [json.loads(payload)["slot"] for payload in payloads]
-        for group in set(self.process_groups) - known:
-            reporter.say(invoked=group, slots=slots)
+        with lock:
+            known = set(self.process_groups)
+            invoke(self, payloads)
+            of_slot = {reporter.slot_of(json.loads(payload)): payload for payload in payloads}
+            for group in set(self.process_groups) - known:
+                reporter.say(invoked=group, slots=[*of_slot])
+        if twice is not None and not known:
+            again = threading.Timer(twice[0], self.invoke, [[of_slot[twice[1]]]])
+            again.daemon = True
+            again.start()
 
+    def removed(
+        services: Services, run_id: str, remove_objects: Callable[[], None] | None
+    ) -> tuple[str, dict[str, int]]:
+        def told_before() -> None:
+            with contextlib.suppress(Exception):  # the server may have lost the run
+                say(reserved=services.log.money()[1] / NUSD)
+            assert remove_objects is not None
+            remove_objects()
+
+        return remove(services, run_id, told_before if remove_objects is not None else None)
+
+    teardown.remove_all = removed
     LithopsLauncher.__init__ = made  # type: ignore[method-assign]
     LithopsLauncher.invoke = invoked  # type: ignore[method-assign]
     reporter.follow()
@@ -83,7 +110,7 @@ def act(run: mlless_nb.TrainingRun, what: str, step: int) -> None:
 
 def main(told: dict[str, Any]) -> None:
     """Train one run."""
-    observe(getattr(sitecustomize, "reporter"), told.get("lifetime_s"))  # noqa: B009 - not every one has it
+    observe(getattr(sitecustomize, "reporter"), told.get("lifetime_s"), told.get("twice"))  # noqa: B009 - not every one has it
     if told.get("session"):
         mlless_nb.session(told["session"])
     options: dict[str, Any] = {
@@ -97,10 +124,11 @@ def main(told: dict[str, Any]) -> None:
         "redis": told.get("redis"),
         "bus": told.get("bus"),
         "store": told.get("store", "redis"),
+        "speculation": told.get("speculation", 3.0),
         "execution": told.get("execution", "workers"),
     }
     try:
-        run = mlless_nb.train(job(**options))
+        run = mlless_nb.train(job(**options), resume=told.get("resume"))
     except MllessError as error:
         say(status="refused", reason=str(error), cost=0.0)
         return
@@ -124,7 +152,6 @@ def main(told: dict[str, Any]) -> None:
         parts=dict(cost),
         step=state.step,
         time_s=state.time_s,
-        committed=state.committed_usd,
         events=events,
         left=run.left,
     )

@@ -15,7 +15,7 @@ import selectors
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ class Life:
     slot : int or None
         Of a function, -1 is the supervisor; None of another process.
     returned_s : float or None
-        When the function returned, None if it did not.
+        When the function returned, by its own word, None if it did not.
     was_in_vain : bool
         Whether it had nothing to do, as another one had its slot.
     gets, puts : int
@@ -56,6 +56,11 @@ class Life:
     was_in_vain: bool = False
     gets: int = 0
     puts: int = 0
+
+    @property
+    def has_returned(self) -> bool:
+        """Whether it is a function that has returned."""
+        return self.returned_s is not None
 
 
 @dataclass(frozen=True)
@@ -98,12 +103,17 @@ class Observer:
         self._thread = threading.Thread(target=self._listen, daemon=True)
         self._thread.start()
 
-    def environment(self, skew_s: float = 0.0) -> dict[str, str]:
-        """The environment of a trial's first process; clocks of its processes are up to ``skew_s`` seconds off."""
+    def environment(self, skew_s: float = 0.0, folder: Path | None = None) -> dict[str, str]:
+        """The environment of a trial's first process.
+
+        Clocks of its processes are up to ``skew_s`` seconds off, and what they keep is in ``folder``, if one is given.
+        """
         # Lithops gives processes with one session the same ids.
         env = {name: value for name, value in os.environ.items() if name != "__LITHOPS_SESSION_ID"}
         path = [str(HERE / "reporting"), str(HERE.parent / "audit"), str(HERE.parent)]
         env |= {"PYTHONPATH": os.pathsep.join(path), "MLLESS_OBSERVER": self._path}
+        if folder is not None:
+            env |= {"TMPDIR": str(folder), "XDG_DATA_HOME": str(folder / "data")}
         return env | ({"MLLESS_CLOCK_SKEW_S": repr(skew_s)} if skew_s else {})
 
     # -- hearing
@@ -153,8 +163,8 @@ class Observer:
         one.gets += facts.get("gets", 0)
         one.puts += facts.get("puts", 0)
         one.slot = facts.get("slot", one.slot)
-        if "returned" in facts:
-            one.returned_s, one.was_in_vain = now_s, facts["in_vain"]
+        if "returned_s" in facts:
+            one.returned_s, one.was_in_vain = facts["returned_s"], facts["in_vain"]
 
     # -- asking
 
@@ -219,18 +229,22 @@ def birth_s(pid: int, heard_s: float) -> float:
 
 @dataclass(frozen=True)
 class TrueBill:
-    """What a run has cost by the spans of its processes, US dollars; ``servers_s`` are the seconds of its servers."""
+    """What a run has cost by the spans of its processes, US dollars."""
 
     workers: float
     supervisor: float
-    redis: float
     storage: float
-    servers_s: float
+    servers: float
+
+    @property
+    def without_servers(self) -> float:
+        """All but the servers, whose started seconds are billed whole."""
+        return self.workers + self.supervisor + self.storage
 
     @property
     def total(self) -> float:
         """The sum."""
-        return self.workers + self.supervisor + self.redis + self.storage
+        return self.without_servers + self.servers
 
 
 def until_missed(spans: list[Span]) -> list[Span]:
@@ -246,8 +260,23 @@ def until_missed(spans: list[Span]) -> list[Span]:
     return found
 
 
-def true_bill(spans: list[Span], lives: list[Life], memory_mb: int, prices: str = "aws-lambda-x86") -> TrueBill:
-    """The bill of a run: prices times what its functions have lived and its processes have requested."""
+def by_slot(spans: list[Span]) -> list[Span]:
+    """One span for all functions of a slot, without those that had nothing to do."""
+    found: dict[int, Span] = {}
+    for span in sorted(spans, key=lambda span: span.ended_s):
+        if not span.was_in_vain:
+            began_s = min(span.began_s, found.get(span.slot, span).began_s)
+            found[span.slot] = dataclasses.replace(span, began_s=began_s)
+    return list(found.values())
+
+
+def true_bill(
+    spans: list[Span], lives: list[Life], memory_mb: int, servers: Sequence[str], prices: str = "aws-lambda-x86"
+) -> TrueBill:
+    """The bill of a run: prices times what its functions have lived and its processes have requested.
+
+    ``servers`` are those that it has used, as in `PriceProfile.servers`.
+    """
     profile = price_profile(prices)
     price, requests = profile.function, profile.requests["storage"].usd
     tail_s = Rates(profile, memory_mb).tail_s
@@ -262,7 +291,11 @@ def true_bill(spans: list[Span], lives: list[Life], memory_mb: int, prices: str 
     return TrueBill(
         of([span for span in spans if span.slot >= 0]),
         of([span for span in spans if span.slot < 0]),
-        math.ceil(servers_s) * profile.servers["redis"].usd_per_h / 3600,
         gets * requests["get"] + puts * requests["put"],
-        servers_s,
+        math.ceil(servers_s) * servers_usd_s(servers, prices),
     )
+
+
+def servers_usd_s(servers: Sequence[str], prices: str = "aws-lambda-x86") -> float:
+    """Dollars per second of ``servers``, as in `true_bill`."""
+    return sum(price_profile(prices).servers[name].usd_per_h for name in servers) / 3600

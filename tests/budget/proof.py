@@ -1,170 +1,181 @@
 """The proof that no run spends more than its cap: trials with random caps and faults, drawn from a seed.
 
-``python tests/budget/proof.py [--trials 200] [--seed N] [--only TRIAL]``, or ``make budget-proof``.
+``python tests/budget/proof.py [--trials 200] [--seed N] [--only 3 10-19] [--shards 2]``, or ``make budget-proof``.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
+import math
 import os
+import queue
 import random
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
+import threading
 import time
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from budget.observer import servers_usd_s
+from budget.outcomes import LAST_REQUESTS_USD, LAST_S, Outcome, lacking, summary
+from budget.plans import DRIVER, EVERYBODY, PAUSE, RABBITMQ, RESTART, SLOW, STORAGE, SUPERVISOR, Plan, drawn
 from budget.trial import Trial
-from engine.jobs import finish, job
-from servers import RedisProcess
+from servers import RABBITMQ_PROGRAMS, RabbitProcess, RedisProcess
 
-import mlless_nb
-from mlless_nb import BudgetError, Stop
+from mlless_nb.money import Rates, price_profile
 from mlless_nb.money.budget import SLICE_S
 
-#: Seconds within which faults come, from the start of the functions: a run on the least budget takes two to three.
-FAULTS_WITHIN_S = 5.0
+#: The price profile of the jobs.
+PRICES = "aws-lambda-x86"
 #: How long a paused Redis is silent, seconds.
 PAUSED_S = 1.5
-#: How far clocks are off, seconds.
-SKEW_S = 3600.0
-#: What is killed; a number is a worker.
-SUPERVISOR, EVERYBODY, DRIVER, RESTART, PAUSE = "supervisor", "everybody", "driver", "redis restart", "redis pause"
+#: How long a worker is slow at most, and for how long it runs and stands in turns meanwhile, seconds.
+SLOW_S, RUNS_S, STANDS_S = 8.0, 0.015, 0.285
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What happens in one trial.
+class Site:
+    """Where trials are carried out, one after the other.
 
     Parameters
     ----------
-    number, workers : int
-    sync : str
-    times_least : float
-        The cap, in least budgets of such a run.
-    raised : (int, float) or None
-        The step after which the cap is raised, and the factor.
-    skew_s : float
-        How far the processes' clocks are off.
-    faults : tuple of (float, str)
-        Seconds after the functions have started, and what is killed.
+    folder : Path
+        For all that is temporary.
+    redis_program : str
+    rabbitmq_program : str or None
+        None: runs that are to use RabbitMQ do without.
     """
 
-    number: int
-    workers: int
-    sync: str
-    times_least: float
-    raised: tuple[int, float] | None
-    skew_s: float
-    faults: tuple[tuple[float, str], ...]
+    def __init__(self, folder: Path, redis_program: str, rabbitmq_program: str | None = None) -> None:
+        self.folder, self._rabbitmq_program = folder / "runs", rabbitmq_program
+        for name in ("runs", "redis", "rabbitmq"):
+            (folder / name).mkdir(parents=True)
+        self.redis = RedisProcess(redis_program, folder / "redis")
+        self.redis.start()
+        self._least: dict[tuple[int, str, bool], float] = {}
 
-    def __str__(self) -> str:
-        faults = ", ".join(f"{what} at {at_s:.1f} s" for at_s, what in self.faults) or "no fault"
-        raised = f", raised {self.raised[1]:.1f}x after step {self.raised[0]}" if self.raised else ""
-        skewed = ", clocks an hour off" if self.skew_s else ""
-        return f"P={self.workers} {self.sync}, {self.times_least:.2f} x the least cap{raised}{skewed}; {faults}"
+    @functools.cached_property
+    def _rabbitmq(self) -> RabbitProcess | None:
+        if self._rabbitmq_program is None:
+            return None
+        server = RabbitProcess(self._rabbitmq_program, self.folder.parent / "rabbitmq")
+        server.start()
+        return server
 
+    @functools.cached_property
+    def _capped(self) -> str:
+        """The id of a run that has ended at its cap."""
+        plan = Plan(0, 2, "ISP", 1.5)
+        with self.trial(plan, self.least_usd(plan) * plan.times_least) as trial:
+            said = trial.finish()
+            assert said["status"] == "capped", said
+            return next(str(line["run"]) for line in trial.lines if "run" in line)
 
-@dataclass(frozen=True)
-class Outcome:
-    """How a trial went, US dollars: what it has spent by its processes' lives, its cap, and the meter's word.
+    def trial(self, plan: Plan, cap: float, **told: Any) -> Trial:
+        """The trial of ``plan`` with this cap, US dollars."""
+        if plan.place == STORAGE:
+            told["store"] = "storage"
+        else:
+            told["redis"] = self.redis.url
+        if plan.place == RABBITMQ and self._rabbitmq is not None:
+            told["bus"] = self._rabbitmq.url
+        if plan.resumes:
+            told["resume"] = self._capped
+        if plan.slows:
+            told["speculation"] = 2.0
+        told |= {"workers": plan.workers, "sync": plan.sync, "lifetime_s": plan.lifetime_s}
+        return Trial(skew_s=plan.skew_s, folder=self.folder, cap=cap, **told)
 
-    ``metered`` is None if the driver was killed or refused the run. ``reserved`` is what was reserved of the budget at
-    the end and not spent by the meter.
-    """
+    def least_usd(self, plan: Plan) -> float:
+        """The least budget of such a run, whose data is packed before, as the refusal of a lower one says it."""
+        key = plan.workers, plan.place, plan.resumes
+        if not self._least:
+            with Trial(folder=self.folder, redis=self.redis.url, stop={"steps": 1}) as trial:
+                trial.finish()
+        if key not in self._least:
+            with self.trial(plan, 1e-9) as trial:
+                self._least[key] = trial.least_usd()
+        return self._least[key]
 
-    plan: Plan
-    cap: float
-    spent: float
-    metered: float | None
-    reserved: float
-    status: str
-    reason: str
-    steps: int
-
-    @property
-    def is_kept(self) -> bool:
-        """Whether the cap was."""
-        return self.spent <= self.cap + 1e-12 and (self.metered is None or self.metered <= self.cap + 1e-12)
-
-    @property
-    def off(self) -> float | None:
-        """How much the meter is off, a share of the true bill."""
-        return None if not self.metered or not self.spent else self.metered / self.spent - 1
-
-    def __str__(self) -> str:
-        kept = "kept" if self.is_kept else "PASSED"
-        off = "" if self.off is None else f", meter {100 * self.off:+.2f} %"
-        share = f"({100 * self.spent / self.cap:.1f} %{off})"
-        went = f"{self.steps} steps, {self.status}"
-        return f"{self.plan.number:4d} {kept}: ${self.spent:.6f} of ${self.cap:.6f} {share}, {went}; {self.plan}"
-
-
-def drawn(seed: int, number: int) -> Plan:
-    """The plan of trial ``number`` of a proof."""
-    random_ = random.Random(f"{seed}:{number}")
-    workers = random_.choice((1, 2, 3, 4))
-    times_least = random_.choice((1.0, *(10 ** random_.uniform(*of) for of in ((0.0, 0.5), (0.3, 1.0), (0.5, 1.2)))))
-    raised = (random_.randint(1, 300), random_.uniform(1.1, 3.0)) if random_.random() < 0.3 else None
-    kinds = [
-        *map(str, range(workers)),
-        *map(str, range(workers)),
-        SUPERVISOR,
-        SUPERVISOR,
-        EVERYBODY,
-        DRIVER,
-        RESTART,
-        PAUSE,
-    ]
-    faults = sorted(
-        (random_.uniform(0.0, FAULTS_WITHIN_S), random_.choice(kinds)) for _ in range(random_.choice((0, 1, 1, 2, 3)))
-    )
-    skew_s = random_.choice((0.0, SKEW_S))
-    return Plan(number, workers, random_.choice(("BSP", "ISP")), times_least, raised, skew_s, tuple(faults))
+    def close(self) -> None:
+        """Kill the servers."""
+        self.redis.kill()
+        if self.__dict__.get("_rabbitmq") is not None:
+            self.__dict__["_rabbitmq"].stop()
 
 
-@functools.cache
-def least_usd(workers: int) -> float:
-    """The least budget of a run, whose data is packed before."""
-    finish(job(workers=workers, stop=Stop(steps=1)))
-    try:
-        mlless_nb.train(job(workers=workers, budget=1e-9, stop=Stop()))
-    except BudgetError as error:
-        return float(str(error.valid).split()[2])
-    raise AssertionError("a budget of nothing was not refused")
-
-
-def tried(plan: Plan, server: RedisProcess) -> Outcome:
+def tried(plan: Plan, site: Site) -> Outcome:
     """Carry ``plan`` out."""
-    cap = least_usd(plan.workers) * plan.times_least
-    told: dict[str, Any] = {"workers": plan.workers, "sync": plan.sync, "cap": cap, "redis": server.url}
+    cap = site.least_usd(plan) * plan.times_least
+    more: dict[str, Any] = {"twice": plan.twice}
     if plan.raised is not None:
-        told["raise_at"] = (plan.raised[0], round(cap * plan.raised[1], 9))
-    with Trial(skew_s=plan.skew_s, **told) as trial:
+        more["raise_at"] = plan.raised[0], round(cap * plan.raised[1], 9)
+    struck = []
+    with site.trial(plan, cap, **more) as trial:
         observer = trial.observer
         observer.wait(lambda: observer.functions() or trial.driver.poll() is not None)
         began = time.monotonic()
         for at_s, what in plan.faults:
             observer.wait(lambda: trial.driver.poll() is not None, max(began + at_s - time.monotonic(), 0.0))
-            strike(what, trial, server)
-        said = trial.finish()
-        if server.process is None:
-            server.start()
-        spent, metered = trial.bill.total, said.get("cost")
-        reserved = max(said["committed"] - said["cost"], 0.0) if "committed" in said else 0.0
-        status = str(said.get("status", "killed"))
-        outcome = Outcome(
-            plan, trial.cap, spent, metered, reserved, status, str(said.get("reason", "")), int(said.get("step", 0))
-        )
-    server.said(b"FLUSHALL\r\n")
+            if trial.has_said("status"):
+                break
+            struck.append(what)
+            strike(what, trial, site.redis)
+        try:
+            said = trial.finish()
+            outcome = judged(plan, trial, said, tuple(struck))
+        except (AssertionError, subprocess.TimeoutExpired) as error:
+            outcome = Outcome(plan, trial.cap, trial.bill.total, "hung", str(error))
+    if site.redis.process is None:
+        site.redis.start()
+    site.redis.said(b"FLUSHALL\r\n")
     return outcome
+
+
+def judged(plan: Plan, trial: Trial, said: dict[str, Any], struck: tuple[str, ...]) -> Outcome:
+    """How a trial went that has ended."""
+    rates, spans, bill = Rates(price_profile(PRICES), trial.memory_mb), trial.observer.spans(), trial.bill
+    parts = said.get("parts", {})
+    supervisors = [span for span in spans if span.slot < 0]
+    supervisors_s = sum(math.ceil(span.ended_s - span.began_s) for span in supervisors)
+    servers_s = servers_usd_s(trial.servers) and bill.servers / servers_usd_s(trial.servers)
+    doubled = max(supervisors_s - servers_s, 0.0) * servers_usd_s(trial.servers)
+    was_told = plan.place != RABBITMQ or len(supervisors) < 2
+    reported = trial.bill_of_reported if was_told else trial.bill_of_slots
+    missed = trial.bill_until_missed.without_servers
+    each_last_usd = LAST_S * rates.function_usd_s + (LAST_REQUESTS_USD if plan.place == STORAGE else 0.0)
+    return Outcome(
+        plan,
+        trial.cap,
+        bill.total,
+        said.get("status", "killed"),
+        said.get("reason", ""),
+        said.get("step", 0),
+        metered=said.get("cost", 0.0),
+        metered_servers=parts.get("redis", 0.0) + parts.get("broker", 0.0),
+        reported=reported.without_servers,
+        needed=trial.bill_of_needed.without_servers,
+        missed=math.inf if any(span.was_in_vain for span in spans) else missed,
+        servers=trial.bill_of_needed.servers,
+        unspent=None if trial.reserved is None else trial.reserved - bill.total - doubled,
+        doubled=doubled,
+        slice_usd=SLICE_S * rates.function_usd_s,
+        last_usd=each_last_usd * len(spans),
+        second_usd=servers_usd_s(trial.servers),
+        was_told=was_told,
+        n_lost=sum(span.returned_s is None for span in spans),
+        struck=struck,
+        told=said.get("events", []),
+    )
 
 
 def strike(what: str, trial: Trial, server: RedisProcess) -> None:
@@ -180,6 +191,8 @@ def strike(what: str, trial: Trial, server: RedisProcess) -> None:
             trial.observer.wait(lambda: False, PAUSED_S)
         finally:
             os.kill(server.process.pid, signal.SIGCONT)
+    elif what.startswith(SLOW):
+        slow_down(trial, int(what.removeprefix(SLOW)))
     elif what == EVERYBODY:
         for slot in (-1, 0, 1, 2, 3):
             trial.kill(slot)
@@ -187,56 +200,70 @@ def strike(what: str, trial: Trial, server: RedisProcess) -> None:
         trial.kill(-1 if what == SUPERVISOR else int(what))
 
 
-def summary(seed: int, outcomes: list[Outcome]) -> str:
-    """One line on a whole proof."""
-    kept, off = sum(one.is_kept for one in outcomes), sorted(abs(one.off) for one in outcomes if one.off is not None)
-    most = max((one.spent / one.cap for one in outcomes), default=0.0)
-    faults = sum(len(one.plan.faults) for one in outcomes)
-    slice_usd = SLICE_S * 16.6667e-6 * job().memory_mb / 1024
-    left = max((one.reserved / slice_usd / one.plan.workers for one in outcomes if one.steps), default=0.0)
-    middle = f"{100 * off[len(off) // 2]:.2f} % in the median, {100 * off[-1]:.2f} % at most" if off else "-"
-    return (
-        f"seed {seed}: {kept} of {len(outcomes)} caps kept under {faults} faults; the most that was spent is "
-        f"{100 * most:.1f} % of a cap; the meter is off by {middle}; at most {left:.2f} slices a worker "
-        "were reserved at the end of a run and not spent"
-    )
+def slow_down(trial: Trial, slot: int) -> None:
+    """Let a worker run for a tenth of the time only, until another function has its slot, or for a while."""
+    give_up_at = time.monotonic() + SLOW_S
+    for life in trial.observer.functions(slot)[:1]:
+        with contextlib.suppress(ProcessLookupError):
+            while life.died_s is None and time.monotonic() < give_up_at:
+                for sign, for_s in ((signal.SIGSTOP, STANDS_S), (signal.SIGCONT, RUNS_S)):
+                    os.kill(life.pid, sign)
+                    trial.observer.wait(lambda: False, for_s)
 
 
-def prove(seed: int, numbers: range | list[int], server: RedisProcess) -> list[Outcome]:
-    """Carry out these trials; prints a line for each."""
-    outcomes = []
+def prove(seed: int, numbers: list[int], sites: list[Site]) -> list[Outcome]:
+    """Carry out these trials, as many at once as there are sites; prints a line for each."""
+    left, outcomes, lock = queue.SimpleQueue[int](), list[Outcome](), threading.Lock()
     for number in numbers:
-        outcomes.append(tried(drawn(seed, number), server))
-        print(outcomes[-1], flush=True)
-        if not outcomes[-1].is_kept or outcomes[-1].status == "failed":
-            print("     ", outcomes[-1].reason, flush=True)
+        left.put(number)
+
+    def work(site: Site) -> None:
+        with contextlib.suppress(queue.Empty):
+            while True:
+                began, outcome = time.monotonic(), tried(drawn(seed, left.get_nowait()), site)
+                with lock:
+                    outcomes.append(outcome)
+                    print(outcome, f"({time.monotonic() - began:.1f} s)", flush=True)
+                    if outcome.wrong:
+                        print("     ", *outcome.told, sep="\n      ", flush=True)
+
+    with ThreadPoolExecutor(len(sites)) as pool:
+        list(pool.map(work, sites))
+    outcomes.sort(key=lambda outcome: outcome.plan.number)
     print(summary(seed, outcomes), flush=True)
     return outcomes
 
 
+def numbers_of(text: str) -> range:
+    """``7`` or ``10-19``, as numbers of trials."""
+    first, _, last = text.partition("-")
+    return range(int(first), int(last or first) + 1)
+
+
 def main() -> None:
-    """Parse the command line and prove; exits with 1 if a cap was passed."""
+    """Parse the command line and prove; exits with 1 if something was not as it must be."""
     arguments = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     arguments.add_argument("--trials", type=int, default=200)
     arguments.add_argument("--seed", type=int, default=random.randrange(10**6))
-    arguments.add_argument("--only", type=int, nargs="*", help="the numbers of trials to be repeated")
+    arguments.add_argument("--only", type=numbers_of, nargs="*", help="the numbers of trials, as 3 or 10-19")
+    arguments.add_argument("--shards", type=int, default=1, help="trials at once; each needs two processors")
     options = arguments.parse_args()
     print(f"seed {options.seed}", flush=True)
+    redis = shutil.which("redis-server") or shutil.which("valkey-server")
+    rabbitmq = next((path for name in RABBITMQ_PROGRAMS if (path := shutil.which(name))), None)
+    if redis is None or rabbitmq is None:
+        raise SystemExit("redis-server or rabbitmq-server is missing: apt-get install redis-server rabbitmq-server")
     folder = tempfile.mkdtemp(prefix="mlless-proof-")
     os.environ |= {"TMPDIR": folder, "XDG_DATA_HOME": f"{folder}/data"}
     tempfile.tempdir = folder
-    program = shutil.which("redis-server") or shutil.which("valkey-server")
-    if program is None:
-        raise SystemExit("redis-server is missing: apt-get install redis-server")
-    os.makedirs(f"{folder}/redis")
-    server = RedisProcess(program, Path(folder) / "redis")
-    server.start()
-    try:
-        outcomes = prove(options.seed, options.only or range(options.trials), server)
-    finally:
-        server.kill()
-        shutil.rmtree(folder, ignore_errors=True)
-    sys.exit(not all(one.is_kept for one in outcomes))
+    with contextlib.ExitStack() as stack:
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        sites = [Site(Path(folder, str(number)), redis, rabbitmq) for number in range(options.shards)]
+        for site in sites:
+            stack.callback(site.close)
+        numbers = [number for part in options.only or [range(options.trials)] for number in part]
+        outcomes = prove(options.seed, numbers, sites)
+    sys.exit(any(one.wrong for one in outcomes) or bool(lacking(outcomes)))
 
 
 if __name__ == "__main__":

@@ -6,9 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from budget.observer import servers_usd_s
+from budget.outcomes import LAST_S
 from budget.trial import Trial
 
-from mlless_nb.money import price_profile
+from mlless_nb.money import Rates, price_profile
+from mlless_nb.money.budget import SLICE_S
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at processes through /proc")
 #: How far the meter may be off.
@@ -16,6 +19,15 @@ SHARE = 0.01
 #: A started second of the servers is billed whole: where both bills end around a whole second they may be one apart.
 ONE_SECOND = 1.01
 STEADY: dict[str, Any] = {"stop": {"steps": 3000}, "checkpoint_every": 200}
+
+
+def last_usd(trial: Trial) -> float:
+    """By how many dollars the meter may be off beyond a share: a busy machine starts and ends functions late.
+
+    In a bill of a few functions that live for seconds this is as much as the share.
+    """
+    rates = Rates(price_profile("aws-lambda-x86"), trial.memory_mb)
+    return LAST_S * rates.function_usd_s * len(trial.observer.spans())
 
 
 def agrees(trial: Trial) -> dict[str, Any]:
@@ -27,13 +39,13 @@ def agrees(trial: Trial) -> dict[str, Any]:
     """
     said, most, least = trial.finish(), trial.bill_until_missed, trial.bill_of_needed
     assert said["status"] == "finished", said
-    parts, servers_usd_s = said["parts"], 0.156 / 3600
-    assert parts["redis"] == pytest.approx(least.redis, abs=ONE_SECOND * servers_usd_s)
+    parts = said["parts"]
+    assert parts["redis"] == pytest.approx(least.servers, abs=ONE_SECOND * servers_usd_s(trial.servers))
     metered = said["cost"] - parts["redis"]
-    assert (1 - SHARE) * (least.total - least.redis) <= metered, (parts, least)
+    assert (1 - SHARE) * least.without_servers <= metered, (parts, least)
     n_killed = sum(span.returned_s is None and span.slot >= 0 for span in trial.observer.spans())
     unreported = n_killed * sum(price_profile("aws-lambda-x86").requests["storage"].usd[one] for one in ("get", "put"))
-    assert metered <= (1 + SHARE) * (most.total - most.redis) + unreported, (parts, most)
+    assert metered <= (1 + SHARE) * most.without_servers + unreported, (parts, most)
     return said
 
 
@@ -47,7 +59,9 @@ def kill_after(trial: Trial, n_puts: int, slot: int) -> None:
 def test_the_meter_agrees_with_the_spans_of_an_undisturbed_run() -> None:
     with Trial(workers=2, **STEADY) as trial:
         said = agrees(trial)
-    assert said["cost"] == pytest.approx(said["committed"])  # all functions have returned what they did not need
+    assert trial.reserved is not None
+    least_usd = SLICE_S * Rates(price_profile("aws-lambda-x86"), trial.memory_mb).function_usd_s
+    assert trial.reserved - said["cost"] < least_usd  # all functions have returned what they did not need
 
 
 @pytest.mark.parametrize(
@@ -85,4 +99,5 @@ def test_the_meter_agrees_with_the_spans_of_a_run_over_rabbitmq(rabbitmq_url: st
         said, bill = trial.finish(), trial.bill_until_missed
         assert said["status"] == "finished", said
         functions = said["parts"]["workers"] + said["parts"]["supervisor"]
-        assert functions == pytest.approx(bill.workers + bill.supervisor, rel=SHARE)
+        true = bill.workers + bill.supervisor
+        assert functions == pytest.approx(true, abs=SHARE * true + last_usd(trial))

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
+import re
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
-import time
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from budget.observer import HERE, PATIENCE_S, Observer, TrueBill, true_bill, until_missed
+from budget.observer import HERE, PATIENCE_S, Life, Observer, Span, TrueBill, by_slot, true_bill, until_missed
 from engine.jobs import job
 
 
@@ -27,23 +26,26 @@ class Trial:
     ----------
     skew_s : float
         How far the clocks of its processes are off.
+    folder : Path or None
+        For what its processes keep; None: where those of this process do.
     **told : JSON values
         What the driver is told, see `driven`.
     """
 
-    def __init__(self, *, skew_s: float = 0.0, **told: Any) -> None:
+    def __init__(self, *, skew_s: float = 0.0, folder: Path | None = None, **told: Any) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="mlless-trial-")
         self.observer = Observer(Path(self._folder.name))
         self.lines: list[dict[str, Any]] = []
-        self.driver_ended_s = math.inf
         self.driver = subprocess.Popen(
             [sys.executable, str(HERE / "driven.py"), json.dumps(told)],
             stdout=subprocess.PIPE,
             text=True,
-            env=self.observer.environment(skew_s),
+            env=self.observer.environment(skew_s, folder),
         )
         self._may_die = told.get("then") in ("return", "raise", "die", "be interrupted")
         self._cap = float(told.get("cap") or 0.0)
+        has_redis = told.get("redis") or told.get("store") != "storage"
+        self.servers = ["redis"] * bool(has_redis) + ["broker"] * bool(told.get("bus"))
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -79,38 +81,62 @@ class Trial:
     def finish(self) -> dict[str, Any]:
         """Wait until the driver and all of its processes have ended; its last line, empty if it said nothing."""
         self.driver.wait(2 * PATIENCE_S)
-        self.driver_ended_s = time.monotonic()
         self._reader.join(PATIENCE_S)
         assert self.observer.wait(self.observer.are_gone, PATIENCE_S), "processes are left"
         said = next((line for line in reversed(self.lines) if "status" in line), {})
         assert said or self._may_die or self.driver.returncode == -signal.SIGKILL, "the driver has failed"
         return said
 
-    @property
-    def bill_of_needed(self) -> TrueBill:
-        """The same, without functions that had nothing to do."""
-        spans = [span for span in until_missed(self.observer.spans()) if not span.was_in_vain]
-        return true_bill(spans, self.observer.lives, self._memory_mb)
+    def least_usd(self) -> float:
+        """The least budget of such a run, US dollars, as its refusal says it."""
+        said = re.search(r"at least ([\d.e-]+)", self.finish()["reason"])
+        assert said is not None
+        return float(said[1])
 
     def has_said(self, word: str) -> bool:
         """Whether the driver has said something of this kind, or has ended."""
         return any(word in line for line in self.lines) or self.driver.poll() is not None
 
     @property
-    def _memory_mb(self) -> int:
+    def memory_mb(self) -> int:
+        """Memory of its functions, MB."""
         return next((line["memory_mb"] for line in self.lines if "memory_mb" in line), job().memory_mb)
+
+    @property
+    def reserved(self) -> float | None:
+        """What was reserved of the budget once all functions had ended, US dollars; None if the driver did not say."""
+        return next((float(line["reserved"]) for line in self.lines if "reserved" in line), None)
 
     @property
     def cap(self) -> float:
         """The highest cap that was in force, US dollars."""
         return max([self._cap, *(line["cap"] for line in self.lines if "cap" in line)])
 
+    def _bill_of(self, spans: list[Span], lives: list[Life] | None = None) -> TrueBill:
+        return true_bill(spans, self.observer.lives if lives is None else lives, self.memory_mb, self.servers)
+
     @property
     def bill(self) -> TrueBill:
         """The bill by the processes' lives."""
-        return true_bill(self.observer.spans(), self.observer.lives, self._memory_mb)
+        return self._bill_of(self.observer.spans())
 
     @property
     def bill_until_missed(self) -> TrueBill:
         """The same, with functions that were killed billed until they were missed."""
-        return true_bill(until_missed(self.observer.spans()), self.observer.lives, self._memory_mb)
+        return self._bill_of(until_missed(self.observer.spans()))
+
+    @property
+    def bill_of_needed(self) -> TrueBill:
+        """The same, without functions that had nothing to do."""
+        return self._bill_of([span for span in until_missed(self.observer.spans()) if not span.was_in_vain])
+
+    @property
+    def bill_of_reported(self) -> TrueBill:
+        """What the functions that were needed have lived, and the requests of those that have returned."""
+        spans = [span for span in self.observer.spans() if not span.was_in_vain]
+        return self._bill_of(spans, [life for life in self.observer.lives if life.has_returned])
+
+    @property
+    def bill_of_slots(self) -> TrueBill:
+        """What one function for each slot would have cost from the first one's start to the last one's end."""
+        return self._bill_of(by_slot(self.observer.spans()), [])

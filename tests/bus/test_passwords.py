@@ -92,6 +92,14 @@ def test_errors_are_scrubbed_with_all_that_they_tell_of() -> None:
     assert (outer.args, inner.args) == (("x *** y",), ("***", 3))
 
 
+def test_what_is_remembered_again_is_not_the_first_to_be_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server's password was, after many runs each of which had added one of its own."""
+    monkeypatch.setattr(redaction, "_known", {})
+    for number in range(redaction.MOST_SECRETS + 10):
+        redaction.remember("planted-first", f"planted-of-run-{number}")
+    assert redaction.scrubbed("planted-first planted-of-run-0") == "*** planted-of-run-0"
+
+
 def test_short_secrets_and_numbers_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redaction, "_known", {})  # other tests have these digits in account numbers
     redaction.remember("abc", "123456", None, "")

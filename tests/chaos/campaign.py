@@ -2,7 +2,7 @@
 
 ``MLLESS_CHAOS=seed:jobs:faults:kills`` chooses another seed, numbers of jobs, of faults in each, and of single kills;
 ``MLLESS_CHAOS_CASE=3,14`` only some of the jobs. Then nothing is written. ``MLLESS_CHAOS_RESUME=1`` goes on after an
-interruption (``build/chaos`` has what was done).
+interruption (``build/chaos`` has what was done). The last test fails if a gate is missed.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import pytest
 from chaos import report
 from chaos.cases import DEFAULT, Case, draw
 from chaos.faults import pause_redis
+from chaos.gates import Gate, gates
 from chaos.runner import Outcome, leftovers, play
 from chaos.scene import PATIENCE_S, Followed, Scene, Servers, name_of
 from engine.jobs import digest, finish, job
@@ -38,6 +39,8 @@ PAUSED = "runs with Redis stopped for 1, 3, 10 and 30 s that did"
 PAUSES_S = (1.0, 3.0, 10.0, 30.0)
 STEPS = 400
 STEADY = {"sync": ISP(0.7), "stop": Stop(steps=STEPS), "checkpoint_every": 30}
+#: Whether this is the campaign that the report tells of.
+IS_WHOLE = not ONLY and "MLLESS_CHAOS" not in os.environ
 SINGLE = Case(0, "", "PMF", "default", "ISP", 4, "embedded", "broadcast", False, False, False, ())
 
 
@@ -59,6 +62,20 @@ class Done:
             else:
                 followed = [Followed(**fault) for fault in one["followed"]]
                 self.outcomes.append(Outcome(drawn[one["case"]], followed, one["seconds"], one["wrong"]))
+
+    @property
+    def singles(self) -> list[report.Trials]:
+        """The trials of one fault each."""
+        return [report.Trials(what, len(found), sum(found.values())) for what, found in self.trials.items() if found]
+
+    @property
+    def promises(self) -> list[Gate]:
+        """What the campaign has to show."""
+        n_faults = sum(len(outcome.followed) for outcome in self.outcomes) + sum(one.n for one in self.singles)
+        n_wrong = sum(bool(outcome.wrong) for outcome in self.outcomes) + sum(
+            one.n - one.n_right for one in self.singles
+        )
+        return gates(self.outcomes, n_faults, n_wrong, is_whole=IS_WHOLE)
 
     def skip(self, trial: str, key: str) -> None:
         """Skip what has been done, and went as it must."""
@@ -87,10 +104,9 @@ def done() -> Iterator[Done]:
     """Collects what is done, and writes the report."""
     done = Done(report.ROOT / "build/chaos", is_resumed="MLLESS_CHAOS_RESUME" in os.environ)
     yield done
-    trials = [report.Trials(what, len(found), sum(found.values())) for what, found in done.trials.items() if found]
-    text = report.report(SEED, done.outcomes, trials)
+    text = report.report(SEED, done.outcomes, done.singles, done.promises)
     print("\n" + text)
-    if not ONLY and "MLLESS_CHAOS" not in os.environ:
+    if IS_WHOLE:
         report.write(text, done.outcomes)
 
 
@@ -166,3 +182,8 @@ def test_redis_is_stopped(pause_s: float, own_redis: RedisProcess, undisturbed: 
     assert digest(run) == undisturbed
     assert leftovers(scene) == []
     done.note(PAUSED, str(pause_s), True)
+
+
+def test_the_gates_are_kept(done: Done) -> None:
+    missed = [str(gate) for gate in done.promises if not gate.is_kept]
+    assert not missed, "\n".join(missed)

@@ -94,7 +94,11 @@ def invoke_twice(scene: Scene) -> str:
     """Invoke a function that is at work once more."""
     slot = scene.rng.randrange(-1, scene.case.workers)
     scene.services.launcher.invoke([scene.payload(slot)])
-    scene.services.watch_functions(f"runs/{scene.run.id}")
+    try:
+        scene.services.watch_functions(f"runs/{scene.run.id}")
+    except AttributeError:
+        if scene.is_live:  # else the driver has ended meanwhile, and has closed its watchdog
+            raise
     return f"{name_of(slot)} invoked twice"
 
 
@@ -117,7 +121,7 @@ def kill_during_eviction(scene: Scene) -> str:
 def kill_during_hand_over(scene: Scene) -> str:
     """Ask the driver for a successor of a function, as an old one does, and kill -9 it or another one meanwhile."""
     slot, before = scene.rng.randrange(-1, scene.case.workers), set(scene.services.launcher.process_groups)
-    scene.driver._mending.aged.append(Aged([slot]))
+    scene.driver._fault_handler.aged.append(Aged([slot]))
     scene.until(lambda: bool(set(scene.services.launcher.process_groups) - before), 20.0)
     time.sleep(scene.rng.uniform(0.0, 0.5))
     victims = (

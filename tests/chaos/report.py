@@ -13,8 +13,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from chaos.cases import Case
+from chaos.gates import MOST_DAMAGED, MOST_INTERVALS, Gate, quantile, replacements, restarts
 from chaos.runner import LEASE_S, Outcome
 from chaos.scene import Followed
+
+from mlless_nb import plurals
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = ROOT / "docs/reliability.md"
@@ -29,8 +32,8 @@ class Trials(NamedTuple):
     n_right: int
 
 
-def report(seed: int, outcomes: list[Outcome], trials: list[Trials]) -> str:
-    """The report as Markdown."""
+def report(seed: int, outcomes: list[Outcome], trials: list[Trials], gates: list[Gate]) -> str:
+    """The report as Markdown; of the `gates` it says which are kept."""
     faults = [one for outcome in outcomes for one in outcome.followed]
     wrong = [outcome for outcome in outcomes if outcome.wrong]
     exact = sum(outcome.case.is_exact for outcome in outcomes)
@@ -43,8 +46,8 @@ def report(seed: int, outcomes: list[Outcome], trials: list[Trials]) -> str:
         "undisturbed runs; all had to leave no process, key, queue or file.",
         "",
         *(f"- {one.what}: {one.n_right} of {one.n}" for one in trials),
-        *_replacements(outcomes),
-        *_recomputed(outcomes),
+        *_figures(outcomes),
+        *(f"- gate: {gate}" for gate in gates),
         "",
         "| fault | count | replaced functions | again, steps (median, most) | jobs that went wrong |",
         "|---|---|---|---|---|",
@@ -75,36 +78,28 @@ def write(text: str, outcomes: list[Outcome]) -> None:
     DOCUMENT.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{rest.partition(END)[2]}")
 
 
-def _replacements(outcomes: list[Outcome]) -> list[str]:
+def _figures(outcomes: list[Outcome]) -> list[str]:
+    """How soon functions were replaced, and how far restarts went back."""
+    plain, damaged, others = restarts(outcomes)
     lines = []
-    for by_lease, how in ((False, "that the driver sees die"), (True, "found by their leases alone, as on a cloud")):
-        times = sorted(
-            seconds / LEASE_S
-            for outcome in outcomes
-            if outcome.case.by_lease == by_lease
-            for one in outcome.followed
-            if "frozen" not in one.what
-            for seconds in one.replaced_s.values()
-        )
-        if times:
-            p50, p99 = times[len(times) // 2], times[min(int(len(times) * 0.99), len(times) - 1)]
-            figures = f"p50 {p50:.2f}, p99 {p99:.2f}, max {times[-1]:.2f} leases of {LEASE_S:g} s"
-            lines.append(f"- Functions {how} are replaced after {figures} ({len(times)} replacements)")
+    for how, leases in replacements(outcomes).items():
+        if leases:
+            after = f"{_quantiles(leases)} leases of {LEASE_S:g} s"
+            n = plurals.count(len(leases), "replacement")
+            lines.append(f"- Functions {how} are replaced after {after} ({n})")
+    for intervals, which in (
+        (plain, f"bounded by {MOST_INTERVALS:g}"),
+        (damaged, f"bounded by {MOST_DAMAGED:g}: the newest checkpoint was damaged"),
+        (others, "not bounded: the run had lost data, its storage had refused requests, or workers may be late"),
+    ):
+        if intervals:
+            again = f"- Trained again after a restart: {_quantiles(intervals)} checkpoint intervals"
+            lines.append(f"{again} ({plurals.count(len(intervals), 'restart')}, {which})")
     return lines
 
 
-def _recomputed(outcomes: list[Outcome]) -> list[str]:
-    """Recomputed steps as multiples of the checkpoint interval, where no checkpoint was damaged."""
-    times = sorted(
-        one.recomputed / outcome.case.checkpoint_every
-        for outcome in outcomes
-        for one in outcome.followed
-        if one.recomputed and "damaged" not in one.what
-    )
-    if not times:
-        return []
-    figures = f"p50 {times[len(times) // 2]:.2f}, p99 {times[int(len(times) * 0.99)]:.2f}, max {times[-1]:.2f}"
-    return [f"- Steps that were taken again after a restart: {figures} checkpoint intervals ({len(times)} restarts)"]
+def _quantiles(ordered: list[float]) -> str:
+    return f"p50 {quantile(ordered, 0.5):.2f}, p99 {quantile(ordered, 0.99):.2f}, max {ordered[-1]:.2f}"
 
 
 def _grouped(faults: list[Followed]) -> dict[str, list[Followed]]:

@@ -22,6 +22,7 @@ from engine.test_faults import eventually, is_gone
 import mlless_nb
 from mlless_nb.driver.backends.launcher import LithopsLauncher
 from mlless_nb.driver.launch import invocations
+from mlless_nb.driver.recovery.early_ends import EarlyEnds
 from mlless_nb.driver.running import contact
 
 #: Lease of the functions, seconds: short, so that those that are found by it are found soon.
@@ -49,6 +50,7 @@ def circumstances(case: Case) -> Iterator[None]:
         patch.setattr(contact, "SILENCE_S", contact.SILENCE_S * LEASE_S / 15.0)
         if case.by_lease:
             patch.setattr(LithopsLauncher, "has_died", lambda *_: False)
+            patch.setattr(EarlyEnds, "look", lambda *_: [])
         yield
 
 

@@ -180,7 +180,7 @@ class Scene:
 
     def payload(self, slot: int) -> str:
         """What the function of ``slot`` was invoked with."""
-        invocation = self.driver._mending._recovery._of_slot[slot]
+        invocation = self.driver._fault_handler._recovery._of_slot[slot]
         assert json.loads(invocation.encode())
         return str(invocation.encode().decode())
 

@@ -5,6 +5,7 @@ The seed is printed; ``MLLESS_CHAOS_SEED`` chooses another one.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections import Counter
 from collections.abc import Callable
@@ -13,8 +14,10 @@ import pytest
 from chaos.cases import DEFAULT, MODELS, ON_RABBITMQ, ON_REDIS, SYNCS, WORKERS, Case, draw
 from chaos.cases import PLACES as SERVERS
 from chaos.faults import FAULTS
-from chaos.runner import play
-from chaos.scene import Servers
+from chaos.gates import Gate, gates
+from chaos.report import report
+from chaos.runner import LEASE_S, Outcome, play
+from chaos.scene import Followed, Servers
 
 SEED = int(os.environ.get("MLLESS_CHAOS_SEED", "1"))
 SEVERAL = ("worker killed", "Redis restarted from an older file", "checkpoint part with a flipped byte")
@@ -36,6 +39,53 @@ def test_the_campaign_covers_everything_several_times() -> None:
     for what, values in (wanted | {"by_user": (True,), "by_lease": (True,), "evicts": (True,)}).items():
         counts = Counter(getattr(case, what) for case in cases)
         assert min(counts[value] for value in values) >= 4, (what, counts)
+
+
+def missed(outcomes: list[Outcome], n_wrong: int = 0) -> list[str]:
+    """The gates that outcomes miss."""
+    return [gate.what for gate in gates(outcomes, 1, n_wrong, is_whole=False) if not gate.is_kept]
+
+
+def after(*followed: Followed, sync: str = "BSP", by_lease: bool = False) -> Outcome:
+    """A case with a checkpoint every 144 steps."""
+    case = dataclasses.replace(SHORT[1], workers=1, sync=sync, by_lease=by_lease, faults=("worker killed",) * 10)
+    assert case.checkpoint_every == 144
+    return Outcome(case, [*followed], 1.0, [])
+
+
+def killed(again: int = 0, leases: float = 0.5, what: str = "worker 0 killed") -> Followed:
+    """A worker was killed."""
+    return Followed("worker killed", what, 1000, 1.0, {0: leases * LEASE_S}, again)
+
+
+def test_a_campaign_misses_a_gate_that_is_not_kept() -> None:
+    """One interval and the write of the next, two leases in half of all cases and four in any; nothing is wrong."""
+    assert not missed([after(killed(100), killed(288), killed(10, leases=3.9)), after(killed(), by_lease=True)])
+    assert missed([after(killed())], 1) == ["runs that were lost, hung or wrong"]
+    (late,) = missed([after(killed(), killed(), killed(leases=4.1))])
+    assert late.endswith("the driver sees die are replaced, max")
+    (usual,) = missed([after(killed(leases=2.1), by_lease=True)])
+    assert usual.endswith("as on a cloud are replaced, p50")
+    (again,) = missed([after(killed(10), killed(10), killed(289))])
+    assert again.endswith("again after a restart, max")
+
+
+def test_steps_again_are_bounded_unless_no_checkpoint_may_count() -> None:
+    """A damaged checkpoint costs an interval; servers without data go back to what the notebook's history has."""
+    damaged = "checkpoint-000000576-0/0 damaged, worker 0 killed: a byte flipped"
+    emptied = Followed("Redis emptied", "Redis emptied", 900, 1.0, recomputed=900)
+    assert not missed([after(killed(432, what=damaged)), after(emptied, killed(900)), after(killed(900), sync="DBW")])
+    assert missed([after(killed(433, what=damaged))])
+    assert len(missed([after(killed(900), emptied)])) == 2
+
+
+def test_the_report_says_which_gates_are_missed() -> None:
+    text = report(
+        1, [after(killed(900))], [], [Gate("faults", 3, 500, is_least=True), Gate("jobs", 61, 60, is_least=True)]
+    )
+    assert "- gate: faults: 3, at least 500: MISSED" in text
+    assert "- gate: jobs: 61, at least 60: kept" in text
+    assert "max 6.25 checkpoint intervals (1 restart, bounded by 2)" in text
 
 
 @pytest.mark.parametrize("case", [pytest.param(SHORT[0], marks=pytest.mark.long), SHORT[1]], ids=str)

@@ -22,7 +22,7 @@ from servers import lacking, missing
 PROGRAMS = ("ip", "mount", "nsenter", "redis-server", "tc", "unshare")
 REDIS = f"rediss://:{PASSWORD}@{REDIS_NAME}:6379/0"
 TESTS = Path(__file__).parents[1]
-#: A variable that is set where it is known that there can be no box, such as on runners whose cgroups are of version 2.
+#: A variable that is set where it is known that there can be no box, such as on runners without root.
 WITHOUT = "MLLESS_WITHOUT_BOX"
 
 

@@ -7,6 +7,7 @@ import copy
 import json
 import queue
 import re
+import signal
 import subprocess
 import threading
 import time
@@ -21,6 +22,8 @@ from cloud.registry import Registry
 Thing = dict[str, Any]
 #: Seconds before the first pod that failed is replaced; the next ones wait twice as long each.
 BACK_OFF_S = 10.0
+#: Most of a log that a container that failed leaves as its message.
+MESSAGE_BYTES = 2048
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
@@ -30,6 +33,14 @@ class Refused(Exception):  # noqa: N818 - Kubernetes' own names are in it
     def __init__(self, status: int, reason: str, message: str) -> None:
         super().__init__(message)
         self.status, self.reason = status, reason
+
+
+def exit_code(ended: int | str) -> int:
+    """A container's, of a sandbox that ended with a status, or with a signal below 256; a word is why it was killed."""
+    if isinstance(ended, str):
+        ended = -signal.SIGKILL
+    number = -ended if ended < 0 else 256 - ended if ended > 256 - signal.NSIG else 0
+    return 128 + number if number else int(ended)
 
 
 class Cluster:
@@ -153,7 +164,7 @@ class Cluster:
         with self._lock:
             self._things["pods"][name] = pod
             self._changed("pods", "ADDED", pod)
-        image = self._registry.images.get(container["image"])
+        image = self._registry.pull(container["image"])
         if image is None:
             return self._waits(pod, container["image"])
         try:
@@ -174,13 +185,18 @@ class Cluster:
     def _waits(self, pod: Thing, image: str) -> None:
         """For an image that is not in the registry: until its job is deleted, as the cluster's nodes do."""
         state = {"reason": "ImagePullBackOff", "message": f'Back-off pulling image "{image}"'}
-        status = {"name": "lithops", "image": image, "imageID": "", "ready": False, "restartCount": 0}
         with self._lock:
-            pod["status"]["containerStatuses"] = [{**status, "state": {"waiting": state}}]
+            self._say_of_container(pod, waiting=state)
             self._changed("pods", "MODIFIED", pod)
         while pod["metadata"]["labels"]["job-name"] in self._things["jobs"]:
             time.sleep(0.1)
         self._forget(pod)
+
+    @staticmethod
+    def _say_of_container(pod: Thing, **state: Thing) -> None:
+        container = pod["spec"]["containers"][0]
+        status = {"name": container["name"], "image": container["image"], "imageID": "", "ready": False}
+        pod["status"]["containerStatuses"] = [{**status, "restartCount": 0, "state": state}]
 
     def _watch_over(self, job: Thing, pod: Thing, running: Pod) -> None:
         name, status = pod["metadata"]["name"], job["status"]
@@ -189,13 +205,25 @@ class Cluster:
         except subprocess.TimeoutExpired:
             ended = "DeadlineExceeded"
         peak_mb, lived_s = running.peak_mb, time.monotonic() - running.began
+        is_good, was_too_small = ended == 0, running.is_out_of_memory
         running.close()
-        is_good = ended == 0
-        note = {"pod": name, "status": ended, "lived_s": round(lived_s, 3), "peak_mb": round(peak_mb, 1)}
+        end = {"exitCode": exit_code(ended), "reason": "Completed" if is_good else "Error"}
+        if was_too_small:
+            end["reason"] = "OOMKilled"
+        elif not is_good and pod["spec"]["containers"][0].get("terminationMessagePolicy") == "FallbackToLogsOnError":
+            end["message"] = running.log.read_text()[-MESSAGE_BYTES:]
+        note = {
+            "pod": name,
+            "at_s": time.time(),
+            "status": ended,
+            "lived_s": round(lived_s, 3),
+            "peak_mb": round(peak_mb, 1),
+        }
         self._log.write(json.dumps({"event": "ended", **note}) + "\n")
         with self._lock:
             del self._running[name]
             pod["status"]["phase"] = "Succeeded" if is_good else "Failed"
+            self._say_of_container(pod, terminated=end)
             self._changed("pods", "MODIFIED", pod)
             status["active"] -= 1
             kind = "succeeded" if is_good else "failed"

@@ -16,10 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cloud import network
-from cloud.cgroup import Cgroup
+from cloud import cgroup, network
 from cloud.http_handling import Handler, Server
-from cloud.sandbox_process import kill, remove, started
+from cloud.sandbox_process import remove, started
 
 #: Longest time that AWS gives the start before it counts as part of the invocation, seconds.
 INIT_S = 10.0
@@ -56,7 +55,7 @@ class Environment:
         self._ready, self.has_ended = threading.Event(), threading.Event()
         self.work: Work | None = None
         # Below the cgroups of the box's process, so that those that a killed one leaves are found.
-        self._group = Cgroup(f"mlless-box-{os.environ['MLLESS_BOX']}-{number}", function["MemorySize"])
+        self._group = cgroup.made(f"{cgroup.PREFIX}{os.environ['MLLESS_BOX']}-{number}", function["MemorySize"])
         self._folder = folder / self.name
         self._folder.mkdir()
         network.make_machine(self.name, f"10.77.{1 + number // 250}.{1 + number % 250}", megabit)
@@ -175,7 +174,7 @@ class Environment:
         """Kill all processes of the sandbox."""
         with contextlib.suppress(OSError):
             self._group.thaw()
-        kill(self._group)
+        self._group.kill()
 
     def close(self) -> None:
         with contextlib.suppress(OSError):

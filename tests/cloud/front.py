@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import io
+import re
 import ssl
 import threading
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import parse_qs, unquote
 
 from cloud import network
 from cloud.http_handling import Handler, Server
@@ -16,6 +17,8 @@ from moto.server import DomainDispatcherApplication, create_backend_app
 
 #: Of which a function or a notebook may ask for something.
 HOSTS = ("lambda", "sts", "s3", "ecr", "api.ecr", "logs", "iam", "dynamodb")
+#: Whose a request is.
+_KEY = re.compile(r"Credential=(\w+)/")
 
 
 def names(buckets: tuple[str, ...]) -> list[str]:
@@ -27,31 +30,46 @@ def names(buckets: tuple[str, ...]) -> list[str]:
     ]
 
 
-def _action(method: str, host: str, path: str, target: str) -> str:
-    """The action of IAM that AWS asks for, of what functions request."""
+#: What a run asks of AWS Lambda, by the words of a path.
+OF_LAMBDA = {
+    ("GET", "account-settings"): "GetAccountSettings",
+    ("GET", "functions", ""): "GetFunction",
+    ("GET", "layers"): "ListLayers",
+    ("GET", "layers", "", "versions"): "ListLayerVersions",
+    ("POST", "functions", "", "invocations"): "InvokeFunction",
+}
+
+
+def _action(method: str, host: str, path: str, query: str, target: str, body: bytes) -> str:
+    """The action of IAM that AWS asks for, of what functions and the notebook of a run request."""
     service = host.removesuffix(".amazonaws.com").removesuffix(".us-east-1").rpartition(".")[2]
     if service == "lambda":
-        return "lambda:InvokeFunction" if path.endswith("/invocations") else f"lambda:{method} {path}"
+        words = [word if n % 2 == 0 else "" for n, word in enumerate(path.strip("/").split("/")[1:])]
+        return f"lambda:{OF_LAMBDA.get((method, *words), f'{method} {path}')}"
     if service == "s3":
         key = path.strip("/")
         if host.startswith("s3."):  # else the host's name begins with the bucket's
             key = key.partition("/")[2]
+        if not key and "location" in query.split("&"):
+            return "s3:GetBucketLocation"
         of_bucket = {"GET": "ListBucket", "HEAD": "ListBucket", "POST": "DeleteObject"}
         of_object = {"GET": "GetObject", "HEAD": "GetObject", "PUT": "PutObject", "DELETE": "DeleteObject"}
         return f"s3:{(of_object if key else of_bucket).get(method, method)}"
-    return f"{service}:{target.partition('.')[2]}"
+    action = target.partition(".")[2] or parse_qs(body.decode("latin-1")).get("Action", [""])[0]
+    return f"{service}:{action}"
 
 
 class _Front(Handler):
     api: LambdaApi
     moto: Any
-    called: set[str]
+    called: dict[str, set[str]]
 
     def route(self) -> None:
         body, host = self.body(), self.headers.get("Host", "").split(":")[0]
-        if "Credential=ASIAFUNCTION/" in self.headers.get("Authorization", ""):
-            path = self.path.partition("?")[0]
-            self.called.add(_action(self.command, host, path, self.headers.get("X-Amz-Target", "")))
+        if (who := _KEY.search(self.headers.get("Authorization", ""))) is not None and who[1] in self.called:
+            path, _, query = self.path.partition("?")
+            target = self.headers.get("X-Amz-Target", "")
+            self.called[who[1]].add(_action(self.command, host, path, query, target, body))
         if not host.startswith("lambda."):
             return self._ask_moto(body, host)
         try:
@@ -105,8 +123,8 @@ class Front:
     def __init__(self, certificate: Path, key: Path) -> None:
         self.moto = DomainDispatcherApplication(create_backend_app)
         self._certificate = certificate, key
-        #: The actions that functions have called.
-        self.called: set[str] = set()
+        #: The actions that functions and the user have called, by their keys.
+        self.called: dict[str, set[str]] = {"ASIAFUNCTION": set(), "AKIAUSER": set()}
 
     def object_of(self, bucket: str, key: str) -> bytes:
         """An object of the account's S3."""

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 T = TypeVar("T")
-#: Addresses of AWS and of Redis, on the switch itself, and of the user's machine.
-AWS, REDIS, USER = "10.77.0.2", "10.77.0.3", "10.77.0.4"
+#: Addresses of AWS, of Redis and of a relay in front of that, on the switch itself, and of the user's machine.
+AWS, REDIS, RELAY, USER = "10.77.0.2", "10.77.0.3", "10.77.0.5", "10.77.0.4"
 CLONE_NEWNET = 0x40000000
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -21,13 +21,14 @@ def _ip(*lines: str) -> None:
 
 
 def make_switch() -> None:
-    """In a network namespace that has nothing yet: the switch, AWS' address and that of Redis."""
+    """In a network namespace that has nothing yet: the switch, and the addresses on it."""
     _ip(
         "link set lo up",
         # Its address is fixed: otherwise it would be that of one of its ports, and change as these come and go.
         "link add br0 address 02:00:00:00:00:01 type bridge",
         f"addr add {AWS}/16 dev br0",
         f"addr add {REDIS}/16 dev br0",
+        f"addr add {RELAY}/16 dev br0",
         "link set br0 up",
     )
 

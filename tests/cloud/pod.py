@@ -10,10 +10,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from cloud import network
-from cloud.cgroup import Cgroup
+from cloud import cgroup, network
 from cloud.registry import Unpacked
-from cloud.sandbox_process import kill, remove, started
+from cloud.sandbox_process import remove, started
 
 #: MB of /tmp.
 TMP_MB = 512
@@ -51,10 +50,11 @@ class Pod:
         self.name, self._machine = name, f"p{number}"
         self.address = f"10.77.{100 + number // 250}.{1 + number % 250}"
         limits = container["resources"]["limits"]
-        self._group = Cgroup(
-            f"mlless-box-{os.environ['MLLESS_BOX']}-p{number}",
+        self._group = cgroup.made(
+            f"{cgroup.PREFIX}{os.environ['MLLESS_BOX']}-p{number}",
             bytes_of(limits["memory"]) >> 20,
             cores_of(limits["cpu"]),
+            ends_whole=True,  # as Kubernetes does from version 1.28 on
         )
         network.make_machine(self._machine, self.address)
         given = {entry["name"]: self._value(entry) for entry in container.get("env", ())}
@@ -102,12 +102,16 @@ class Pod:
     def peak_mb(self) -> float:
         return self._group.peak_mb
 
+    @property
+    def is_out_of_memory(self) -> bool:
+        return self._group.is_out_of_memory
+
     def wait(self, timeout_s: float) -> int:
         """The status of its program, once it has ended."""
         return self._process.wait(timeout_s)
 
     def kill(self) -> None:
-        kill(self._group)
+        self._group.kill()
 
     def close(self) -> None:
         """Remove what is left of it; its program has ended or is killed."""

@@ -26,6 +26,12 @@ class Registry:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.images: dict[str, Unpacked] = {}
+        #: Names of images that nobody gets, although they are there.
+        self.withdrawn: set[str] = set()
+
+    def pull(self, name: str) -> Unpacked | None:
+        """The image of that name, None if there is none to be had."""
+        return None if name in self.withdrawn else self.images.get(name)
 
     def push(self, archive: Path) -> str:
         """Take the image of a file; returns its name."""

@@ -47,16 +47,9 @@ def started(machine: str, asked: dict[str, Any], log: Path) -> subprocess.Popen[
     return process
 
 
-def kill(group: Cgroup) -> None:
-    """Kill all processes of a sandbox; its own first process then ends."""
-    for pid in group.pids:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-
-
 def remove(machine: str, group: Cgroup, process: subprocess.Popen[bytes]) -> None:
     """End a sandbox, and remove its network and its limits."""
-    kill(group)
+    group.kill()
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
 import json
 import sys
 import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +92,96 @@ def test_a_killed_pod_is_replaced_and_the_others_go_on(cluster: Any, image: str,
     assert len(ended) == 6
     lived_s = sum(each["lived_s"] for each in ended)
     assert run["functions_usd"] >= lived_s * 512 / 1024 * GB_S_USD  # the killed one is billed until it was missed
+
+
+@contextlib.contextmanager
+def patched(box: Any, image: str, file: str, changes: Mapping[str, str]) -> Iterator[None]:
+    """The file of an image whose path ends with ``file``, with ``changes``."""
+    (path,) = Path(box.ask(root=image)).rglob(file)
+    text = whole = path.read_text()
+    for old, new in changes.items():
+        assert old in text
+        text = text.replace(old, new)
+    compiled = Path(importlib.util.cache_from_source(str(path)))
+    kept = compiled.read_bytes()
+    compiled.unlink()  # nobody would compare it with the source
+    path.write_text(text)
+    try:
+        yield
+    finally:
+        path.write_text(whole)
+        compiled.write_bytes(kept)
+
+
+#: What lacks a package, or needs more memory than it has, before anything is done.
+FIRST_LINE, TAKEN = "from __future__ import annotations\n", "    invocation = Message.decode(checked(payload))\n"
+BROKEN = "import a_package_that_is_not_there\n"
+TOO_LARGE = "    invocation = [Message.decode(checked(payload)), b'x' * (600 << 20)][0]\n"
+
+
+@pytest.mark.parametrize(
+    ("changes", "cause"),
+    [
+        pytest.param(
+            {FIRST_LINE: FIRST_LINE + BROKEN},
+            "could not start: ModuleNotFoundError: No module named 'a_package_that_is_not_there'",
+            id="broken import",
+        ),
+        pytest.param({TAKEN: TOO_LARGE}, "ran out of memory: memory_mb=512 is too small for this job", id="memory"),
+    ],
+)
+def test_functions_that_cannot_start_are_told_of_with_the_cause(
+    cluster: Any, image: str, changes: dict[str, str], cause: str
+) -> None:
+    from cloud.box import REDIS
+    from cloud.fleet import GB_S_USD
+
+    n_before, n_ended = len(pods(cluster, "began")), len(pods(cluster))
+    with patched(cluster, image, "mlless_nb/function/entry.py", changes):
+        run = trained(cluster, workers=2, backend=configuration(cluster, image), redis=REDIS, memory_mb=512)
+    n_began = len([each for each in pods(cluster, "began")[n_before:] if not each["pod"].startswith(NOT_OF_RUNS)])
+    ended = ended_functions(cluster, n_began, n_ended)
+    assert run.get("status") == "failed", run
+    told_s = run["ended_at_s"] - min(each["at_s"] for each in ended)
+    print(told_s, run["reason"], run["functions_usd"], ended)
+    assert cause in run["reason"]
+    assert "\n" not in run["reason"]
+    assert told_s < TOLD_S
+    assert run["functions_usd"] >= sum(each["lived_s"] for each in ended) * 512 / 1024 * GB_S_USD > 0
+
+
+def test_an_image_that_is_gone_once_it_is_known_is_told(cluster: Any, image: str) -> None:
+    """Nobody looks at it before the run, and the pod that assigns calls has it."""
+    from cloud.box import REDIS
+
+    job = {"workers": 2, "backend": configuration(cluster, image), "redis": REDIS, "memory_mb": 512}
+    assert trained(cluster, steps=3, **job).get("status") == "finished"
+    n_before = len(pods(cluster, "began"))
+    cluster.ask(withdraw=[image])
+    try:
+        run = trained(cluster, **job)
+    finally:
+        cluster.ask(withdraw=[])
+    assert run.get("status") == "failed", run
+    print(run["time_s"], run["whole_s"], run["reason"], run["functions_usd"])
+    assert f"a function could not start: the image {image} cannot be pulled or started: ImagePull" in run["reason"]
+    assert run["whole_s"] < TOLD_S
+    assert len(pods(cluster, "began")) == n_before
+
+
+def test_an_image_in_which_lithops_does_not_start_is_told_before_the_run(cluster: Any, image: str) -> None:
+    from cloud.box import REDIS
+
+    name = f"{IMAGE}:broken"
+    cluster.ask(tag=name, image=image)
+    with patched(cluster, name, "lithops/lithopsentry.py", {"import base64\n": BROKEN}):
+        run = trained(cluster, backend=configuration(cluster, name), redis=REDIS, memory_mb=512)
+    print(run)
+    assert run["refused"] == (
+        "backend: the functions could not be deployed: the image does not work: "
+        "ModuleNotFoundError: No module named 'a_package_that_is_not_there'"
+    )
+    assert run["whole_s"] < TOLD_S
 
 
 def test_what_is_configured_is_checked(cluster: Any, image: str) -> None:

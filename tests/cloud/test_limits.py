@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 import pytest
+from cloud.cgroup import CORE_MB
 
 pytestmark = pytest.mark.long
 
@@ -79,6 +80,20 @@ def test_a_function_sees_what_it_may_see(empty_box: Any) -> None:
 def test_limits_hold(empty_box: Any, name: str, code: str, error: str) -> None:
     assert error in invoked(empty_box, name, code)["errorMessage"]
     assert error in empty_box.invocations()[-1]["error"]
+
+
+def test_a_function_has_a_share_of_a_core_by_its_memory(empty_box: Any) -> None:
+    burns = """
+import time
+def run(event, context):
+    began, used = time.monotonic(), time.process_time()
+    while time.monotonic() - began < 2:
+        pass
+    return (time.process_time() - used) / (time.monotonic() - began)
+"""
+    share = invoked(empty_box, "burns", burns)
+    print("share of a core", share)
+    assert share < 1.3 * 256 / CORE_MB  # of the last of twenty periods it may have all that it is given in one
 
 
 def test_an_event_that_fails_is_tried_twice_again_unless_the_function_says_otherwise(empty_box: Any) -> None:

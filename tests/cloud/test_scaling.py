@@ -60,3 +60,16 @@ def test_a_cap_holds_beside_busy_loops(box: Any) -> None:
     servers = sum(run["cost"].values()) - run["functions_usd"]
     assert billed_usd(box) + servers <= CAP_USD
     assert sum(run["cost"].values()) > 0.8 * CAP_USD
+
+
+@pytest.mark.parametrize("execution", ["map-reduce", "events"])
+def test_functions_that_live_for_a_part_of_a_step_are_billed_beside_busy_loops(box: Any, execution: str) -> None:
+    """From the call that asks for one, which is more than its runtime takes longer to end than is estimated."""
+    with busy(box), busy(box):
+        run = trained(box, steps=4, execution=execution)
+    ended = settled(box)
+    assert run.get("status") == "finished", run
+    functions_usd = run["cost"]["workers"] + run["cost"]["reducers"]
+    print(execution, run["time_s"], len(ended), functions_usd / billed_usd(box), run["cost"])
+    assert [each["error"] for each in ended] == [None] * len(ended)
+    assert functions_usd >= billed_usd(box)

@@ -1,7 +1,8 @@
 """A notebook's run on the user's machine: prints how it ended as JSON. Arguments: options of the job as JSON.
 
-``config`` changes the section of AWS Lambda in Lithops' configuration, which is then the user's own. With ``says_step``
-it prints a line when so many steps are done, and then removes worker ``removes``; ``tuned`` leaves that to the tuner.
+``config`` changes the section of AWS Lambda in Lithops' configuration, which is then the user's own. ``says_step``, a
+number or several: it prints a line when so many steps are done, and then removes worker ``removes``; ``tuned`` leaves
+that to the tuner.
 """
 
 from __future__ import annotations
@@ -19,11 +20,14 @@ PATIENCE_S = 180.0
 
 
 def main(asked: dict[str, Any]) -> dict[str, Any]:
+    import numpy as np
+
     import mlless_nb
     from mlless_nb import BSP, PMF, SGD, ScaleIn, Stop, TrainingJob, datasets
     from mlless_nb.driver.backends import deployed
 
     options: dict[str, Any] = {"backend": "aws_lambda", "workers": 3, "memory_mb": 1769, "budget": 0.5}
+    options["minibatch"] = 2000
     options |= {key: value for key, value in asked.items() if key not in OWN}
     if "config" in asked:
         profile = deployed.find("aws_lambda")
@@ -38,7 +42,6 @@ def main(asked: dict[str, Any]) -> dict[str, Any]:
                 optimizer=SGD(learning_rate=2.0, momentum=0.9, nesterov=True),
                 data=datasets.synthetic_ratings(2000, 1000, 100_000, rank=4, seed=1),
                 sync=BSP(),
-                minibatch=2000,
                 stop=Stop(steps=asked.get("steps", 50)),
                 scale_in=ScaleIn() if asked.get("tuned") else ScaleIn.off(),
                 detach=False,
@@ -48,13 +51,15 @@ def main(asked: dict[str, Any]) -> dict[str, Any]:
     except mlless_nb.MllessError as error:
         return {"refused": str(error), "whole_s": time.monotonic() - began}
     begun_s = time.monotonic() - began
-    while "says_step" in asked and run.telemetry.state.is_live:
-        if run.telemetry.state.step >= asked["says_step"]:
+    said = asked.get("says_step", [])
+    to_say = said if isinstance(said, list) else [said]
+    while to_say and run.telemetry.state.is_live:
+        if run.telemetry.state.step >= to_say[0]:
+            del to_say[0]
             print(json.dumps({"step": run.telemetry.state.step}), flush=True)
             if "removes" in asked:
                 run.scale_in(worker_id=asked["removes"])
-            break
-        time.sleep(0.05)
+        time.sleep(0.05 if to_say else 0.0)
     run.wait(PATIENCE_S)
     if is_live := run.telemetry.state.is_live:
         run.stop()
@@ -71,6 +76,9 @@ def main(asked: dict[str, Any]) -> dict[str, Any]:
         "steps": state.step,
         "n_workers": [int(n) for n in run.history["n_workers"][[0, -1]]] if state.step else [],
         "digest": hashlib.sha256(b"".join(params[name].tobytes() for name in sorted(params))).hexdigest(),
+        "moved_bytes": float(np.median(run.history["sent_bytes"] + run.history["received_bytes"]))
+        if state.step
+        else 0.0,
         "functions_usd": run.cost["workers"] + run.cost["supervisor"],
         "cost": dict(run.cost),
         "time_s": state.time_s,

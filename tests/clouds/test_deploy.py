@@ -180,7 +180,8 @@ def test_lithops_finds_the_deployment_and_makes_nothing_of_its_own(cloud: Aws, r
     assert cloud.names() == there
 
 
-@pytest.mark.parametrize("status", [pytest.param(202, marks=pytest.mark.long), 403])
+@pytest.mark.long
+@pytest.mark.parametrize("status", [202, 403])
 def test_an_invocation_that_is_refused_fails_the_launch(cloud: Aws, run: Command, status: int) -> None:
     """Lithops sends it in a thread whose failure it tells nobody."""
     deployed_here(run, "--memory", "512")

@@ -27,6 +27,7 @@ def test_a_run_larger_than_the_quota_is_refused_before_anything_is_invoked(cloud
         LithopsLauncher("aws_lambda", 4, 512).prepare()
 
 
+@pytest.mark.long
 def test_a_quota_that_was_raised_after_the_deployment_counts(cloud: Aws, run: Command) -> None:
     """Also for Lithops, which would keep back what is more; and it counts functions that have ended."""
     cloud.concurrency = 3

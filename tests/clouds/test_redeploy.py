@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable
 
 import boto3
+import pytest
 from clouds.emulator import Aws
 
 from mlless_nb.driver.backends import deployed
@@ -22,6 +23,7 @@ def deployed_here(run: Command, *words: str) -> deployed.Profile:
     return profile
 
 
+@pytest.mark.long
 def test_the_redis_of_before_is_kept_until_another_one_or_none_is_given(
     cloud: Aws, run: Command, redis_url: str
 ) -> None:
@@ -57,6 +59,7 @@ def test_an_address_for_functions_alone_is_refused(cloud: Aws, run: Command) -> 
         assert (status, errors) == (1, "redis_for_functions='rediss://other.example': must be given with --redis\n")
 
 
+@pytest.mark.long
 def test_a_dry_run_says_what_would_be_made_again(cloud: Aws, run: Command) -> None:
     """Functions hold on to their version of the layer: those of one that is gone are none of another one's."""
     profile = deployed_here(run, *SIZE)
@@ -72,6 +75,7 @@ def test_a_dry_run_says_what_would_be_made_again(cloud: Aws, run: Command) -> No
     assert cloud.names() == there
 
 
+@pytest.mark.long
 def test_functions_whose_role_is_gone_are_made_again(cloud: Aws, run: Command) -> None:
     """A new role of the same name is another one: AWS would not start them, since they have an environment."""
     profile = deployed_here(run, *SIZE)

@@ -20,7 +20,9 @@ from mlless_nb.stateless import nested
 Command = Callable[..., tuple[int, str, str]]
 
 
-@pytest.mark.parametrize(("region", "part"), [("cn-north-1", "aws-cn"), ("us-gov-west-1", "aws-us-gov")])
+@pytest.mark.parametrize(
+    ("region", "part"), [("cn-north-1", "aws-cn"), pytest.param("us-gov-west-1", "aws-us-gov", marks=pytest.mark.long)]
+)
 def test_names_are_those_of_the_regions_part_of_aws(
     cloud: Aws, run: Command, monkeypatch: pytest.MonkeyPatch, region: str, part: str
 ) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from clouds.emulator import Aws
 
 from mlless_nb.clouds import verifying
@@ -35,6 +36,7 @@ def test_nothing_is_run_where_a_check_fails(
     assert not (tmp_path / "report.json").exists()
 
 
+@pytest.mark.long
 def test_a_deployment_without_redis_is_verified_on_its_bucket(
     cloud: Aws, run: Callable[..., Any], redis_url: str
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import socket
 import threading
 import zipfile
 from collections.abc import Iterator
@@ -209,6 +210,19 @@ def test_offline_it_says_what_to_put_where(home: Path, site: Path) -> None:
     assert f"put its ratings.dat and movies.dat into {home / 'ml-1m'}, or set MLLESS_DATA_HOME" in sentence
     assert "\n" not in sentence
     assert list(home.iterdir()) == []
+
+
+def test_a_server_that_cannot_be_reached_is_named(home: Path, site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        there = f"127.0.0.1:{unused.getsockname()[1]}"  # nobody listens
+        about = movielens_module.EDITIONS["1m"]
+        archive = replace(about.archive, url=f"http://{there}/ml-1m.zip")
+        monkeypatch.setitem(movielens_module.EDITIONS, "1m", replace(about, archive=archive))
+        with pytest.raises(ServiceError) as error:
+            datasets.movielens("1m")
+    assert f"could not be downloaded ({there} cannot be reached): get http://{there}/ml-1m.zip" in str(error.value)
+    assert str(error.value).endswith("datasets.synthetic_ratings(...) needs no download")
 
 
 def test_a_data_folder_that_cannot_be_made_is_said_so(

@@ -113,10 +113,16 @@ def test_a_column_of_ids_is_doubted(tmp_path: Path) -> None:
         (["2024-01-31", None, "2024-02-29", "2024-01-31"], True),
         (["2024-01-31 10:00", "2024-02-01 10:00:59.125", "2024-02-01", "2024-02-01"], True),
         (["2024-01-31T10:00:00Z", "2024-02-01T10:00+01:00", "2024-02-01T10:00:00+0100", "2024-02-01 10:00 UTC"], True),
+        (["31.01.2024", "1.2.2024", "29.02.2024", "01.02.2024"], True),
+        (["01/31/2024 1:05 PM", "2/1/2024, 10:00:59", "02/29/24", "31/12/99"], True),
+        (["2024/1/31", "2024.02.29 10:00", "31-01-2024T10:00", "2-1-2024"], True),
         (["2024-01-31", "2024-02-01", "soon", "2024-02-01"], False),
         (["2024-31-01", "2024-13-01", "2024-15-01", "2024-16-01"], False),
         (["20240131", "20240201", "2024", "7"], False),
         (["3-2024-01-31", "2024-01-31 a", "10:00", "may"], False),
+        (["1.2.3", "1.10.0", "10.12.14", "10.12.15"], False),
+        (["12-34-56", "10-11-12", "30-02-2024", "10-11-123"], False),
+        (["31/13/2024", "2024-1-031", "1/2/3", "1.2/2024"], False),
     ],
 )
 def test_texts_that_are_dates_are_refused(tmp_path: Path, texts: list[Any], is_date: bool) -> None:
@@ -142,6 +148,7 @@ def test_columns_are_left_out_by_name(tmp_path: Path) -> None:
         assert some.names.coding.features == FEATURES
     for arguments, says in (
         ({"drop": ["price"]}, "drop='price': must be the name of a column"),
+        ({"drop": ["ages"]}, r"drop='ages': must be the name of a column; there are .*; is age meant\?"),
         ({"drop": ["sold"]}, "drop='sold': must be columns other than label"),
         ({"drop": "day"}, r"drop='day': must be a list of columns"),
         ({"drop": ["day"], "features": ["age"]}, r"drop=\['day'\]: must be used without features="),
@@ -201,7 +208,7 @@ def test_other_rows_are_coded_like_the_first(tmp_path: Path) -> None:
         assert (np.asarray(again.y).tolist(), again.names) == ([1, 0], data.names)
     with pytest.raises(DataError, match=r"label, row 1='perhaps': must be one of 'no', 'yes'"):
         datasets.table(others.assign(sold=["yes", "perhaps"]), "sold", like=data)
-    with pytest.raises(DataError, match="like='city': must be the name of a column"):
+    with pytest.raises(DataError, match="like, column 'city'=None: must be in the table, as it was in the tr"):
         datasets.table(others.drop(columns="city"), "sold", like=data)
     with pytest.raises(DataError, match=r"must be a dataset of datasets\.table"):
         datasets.table(others, "sold", like=datasets.csr(np.eye(2), [0, 1]))

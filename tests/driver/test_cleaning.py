@@ -14,6 +14,7 @@ from typing import Any
 import pika
 import pytest
 import redis as redis_client
+from engine.jobs import job
 from servers import S3_BACKEND, S3_BUCKET
 
 import mlless_nb
@@ -24,9 +25,14 @@ from mlless_nb.driver import leftovers
 from mlless_nb.driver.backends.processes import all_processes, kill
 from mlless_nb.driver.cleaning import survey
 from mlless_nb.driver.servers.places import PLACES, Places, all_places, end, forget
+from mlless_nb.driver.servers.services import Services
 from mlless_nb.errors import DecodeError
+from mlless_nb.exchange.protocol import key_prefix
+from mlless_nb.exchange.stores import open_store
 from mlless_nb.magics.cleaning import clean, ps
 from mlless_nb.money.owner import Owner
+from mlless_nb.storage.conditional import exchange_folder
+from mlless_nb.storage.objects import MemoryObjects
 from mlless_nb.telemetry.record import runs_folder
 
 GONE = dataclasses.replace(Owner.this(), pid=2**22 + 1, started="1")
@@ -149,6 +155,18 @@ def test_objects_in_a_clouds_storage_go(s3: Any) -> None:
     assert mlless_nb.clean(backend=S3_BACKEND).left == []
     kept = [entry["Key"] for entry in s3.list_objects_v2(Bucket=S3_BUCKET)["Contents"]]
     assert [key for key in kept if key.startswith(("lithops.jobs/", "mlless-nb/runs/"))] == keep
+
+
+@pytest.mark.parametrize(("role", "left_s", "stays"), [("0", 20.0, True), ("0", -60.0, False), ("driver", 20.0, False)])
+def test_objects_stay_while_functions_of_a_cloud_are_at_work(role: str, left_s: float, stays: bool, s3: Any) -> None:
+    """They wrote some again, of a run that was forgotten by then, and nothing found these."""
+    lease = f"mlless-nb/{exchange_folder(RUN.run_id)}leases/{role}"
+    s3.put_object(Bucket=S3_BUCKET, Key=lease, Body=repr(time.time() + left_s).encode())
+    dataclasses.replace(RUN, backend="aws_lambda", storage="aws_s3", bucket=S3_BUCKET).write()
+    cleaned = mlless_nb.clean(backend=S3_BACKEND)
+    kept = s3.list_objects_v2(Bucket=S3_BUCKET, Prefix=lease).get("Contents", [])
+    assert (len(kept), [*all_places()] != []) == (stays, stays)
+    assert ("1 function still at work, for some minutes at most" in repr(cleaned)) == stays
 
 
 ELSEWHERE = dataclasses.replace(GONE, host="elsewhere")
@@ -282,3 +300,46 @@ def test_names_and_ages_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
     row = capsys.readouterr().out.splitlines()[1].split()
     assert row[:3] == ["mine", str(GONE.pid), "killed"]
     assert 100 <= int(row[3]) <= time.time() - began_s + 1
+
+
+@pytest.mark.parametrize("is_at_work", [False, True])
+def test_the_table_of_a_run_goes_once_no_function_is_at_work(is_at_work: bool, dynamodb: Any, redis_url: str) -> None:
+    """It stayed, and was shown by nothing, until the whole deployment was removed."""
+    for run_id in (RUN.run_id, "20260101-000000-87654321"):
+        store = open_store("dynamodb://us-east-1", key_prefix(run_id), MemoryObjects())
+        assert store is not None
+        store.create()
+        store.close()
+    client = redis_client.Redis.from_url(redis_url)
+    if is_at_work:
+        client.set(f"{key_prefix(RUN.run_id)}lease:0", "1", px=60_000)
+    where = {"backend": "aws_lambda", "redis": [redis_url], "store": "dynamodb://us-east-1"}
+    dataclasses.replace(RUN, **where).write()
+    cleaned = mlless_nb.clean()
+    tables = dynamodb.list_tables()["TableNames"]
+    assert (f"mlless-{RUN.run_id}" in tables, [*all_places()] != []) == (is_at_work, is_at_work)
+    assert "mlless-20260101-000000-87654321" in tables
+    assert (f"removed frames of {RUN.run_id} (dynamodb://us-east-1)" in repr(cleaned)) != is_at_work
+    assert ("(dynamodb://us-east-1: once the run's keys are removed)" in repr(cleaned)) == is_at_work
+    client.delete(f"{key_prefix(RUN.run_id)}lease:0")
+    assert mlless_nb.clean().left == []
+    assert dynamodb.list_tables()["TableNames"] == ["mlless-20260101-000000-87654321"]
+    assert [*all_places()] == []
+
+
+def test_frames_behind_a_password_that_is_not_kept_or_out_of_reach_are_named() -> None:
+    for store, why in (("dict://:***@host", "its password is not kept"), ("nothing://host", "does not answer")):
+        dataclasses.replace(RUN, store=store).write()
+        assert f"frames, if any of {RUN.run_id} ({store}" in repr(cleaned := mlless_nb.clean())
+        assert why in repr(cleaned)
+    assert len([*all_places()]) == 1
+
+
+@pytest.mark.usefixtures("dynamodb")
+def test_a_run_notes_the_store_whose_frames_do_not_expire(memcached_url: str) -> None:
+    for store, noted in (("dynamodb", "dynamodb://us-east-1"), (memcached_url, ""), ("redis", "")):
+        services = Services(job(store=store), RUN.run_id)
+        try:
+            assert [places.store for places in all_places()] == [noted]
+        finally:
+            services.close()

@@ -16,7 +16,7 @@ from mlless_nb.bus import open_bus
 from mlless_nb.bus.messages import Invocation, Trouble
 from mlless_nb.driver.backends.lithops_config import can_functions_invoke
 from mlless_nb.driver.launch.fan_out import MOST_INVOKED, fanned_out, inviter_of, n_inviters
-from mlless_nb.driver.recovery.mending import Mending
+from mlless_nb.driver.recovery.fault_handling import FaultHandler
 from mlless_nb.driver.recovery.recovery import Recovery
 from mlless_nb.exchange import FROM_THE_START, SUPERVISOR
 from mlless_nb.exchange.plan import NO_PLAN
@@ -88,7 +88,9 @@ def test_a_failure_to_invoke_others_is_reported_with_all_of_them(monkeypatch: py
     assert inviting.invite(WORKER, objects, lambda: None) is None
 
 
-def mended(n_inviters: int, at_work: dict[int, str], lost: list[int], troubles: list[Trouble]) -> tuple[list[int], str]:
+def replaced(
+    n_inviters: int, at_work: dict[int, str], lost: list[int], troubles: list[Trouble]
+) -> tuple[list[int], str]:
     """The slots that the driver invokes in a run of four workers, and what it tells."""
     invoked: list[Invocation] = []
     log = SimpleNamespace(
@@ -102,28 +104,31 @@ def mended(n_inviters: int, at_work: dict[int, str], lost: list[int], troubles: 
         at_work=lambda slots: {slot: nonce for slot, nonce in at_work.items() if slot in slots},
         roll_back=lambda known, step, replaced, n_workers, origin: known._replace(number=known.number + 1),
     )
-    launcher = SimpleNamespace(objects=MemoryObjects(), has_died=lambda pid: pid in lost, is_local=True)
-    services: Any = SimpleNamespace(log=log, launcher=launcher, bus=SimpleNamespace(send=lambda *_: None))
+    launcher = SimpleNamespace(objects=MemoryObjects(), has_died=lambda pid: pid in lost, is_local=True, newest="M000")
+    bus = SimpleNamespace(send=lambda *_: None)
+    services: Any = SimpleNamespace(log=log, launcher=launcher, bus=bus, dues=None)
     money, telemetry = StartingMoney(RATES, 4, True, n_inviters=n_inviters), Telemetry()
     recovery = Recovery(services, invocations(4), money, RATES, telemetry, 0.0, invoked.extend)
-    contact: Any = SimpleNamespace(is_silent=lambda: False, n_unheard=1)
-    mending = Mending(services, recovery, contact, telemetry, 4, 0)
-    mending.troubles = troubles
-    assert mending.mend(is_due=True) is None
+    contact: Any = SimpleNamespace(
+        is_silent=lambda: False, n_unheard=1, silence_s=0.0, is_starting=False, listen=lambda: None
+    )
+    handler = FaultHandler(services, recovery, contact, telemetry, 4, 0)
+    handler.troubles = troubles
+    assert handler.handle(is_due=True) is None
     return [one.slot for one in invoked], telemetry.state.events[-1].text
 
 
 def test_who_was_to_be_invoked_by_a_lost_function_and_is_not_there_is_replaced_with_it() -> None:
     at_work = {SUPERVISOR: "10-a", 0: "11-b", 1: "12-c", 2: "13-d"}
-    assert mended(2, at_work, [12], [])[0] == [1, 3]
-    assert mended(0, at_work, [12], [])[0] == [1]
+    assert replaced(2, at_work, [12], [])[0] == [1, 3]
+    assert replaced(0, at_work, [12], [])[0] == [1]
     at_work[3] = "14-e"
-    assert mended(2, at_work, [12], [])[0] == [1]
+    assert replaced(2, at_work, [12], [])[0] == [1]
 
 
 def test_all_that_could_not_be_invoked_are_invoked_at_once() -> None:
     at_work = {SUPERVISOR: "10-a", 0: "11-b"}
     trouble = Trouble(1, 0, "worker 0 could not invoke others: no", is_lost=True, others=[2, 3])
-    slots, told = mended(1, at_work, [], [trouble])
+    slots, told = replaced(1, at_work, [], [trouble])
     assert slots == [1, 2, 3]
     assert told.startswith("Worker 0 could not invoke others: no; workers 1, 2, 3 replaced")

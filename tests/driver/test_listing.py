@@ -121,6 +121,25 @@ def test_forget_removes_the_record_and_keeps_the_dollars() -> None:
     assert [run.name for run in mlless_nb.runs()] == ["live"]
 
 
+def test_forget_takes_a_sweep_by_its_name() -> None:
+    for run_id, name, sweep, status in (
+        ("id-0", "rates-1", "rates-aaaaaaaa", "finished"),
+        ("id-1", "rates-1", "rates-bbbbbbbb", "pruned"),
+        ("id-2", "rates-2", "rates-bbbbbbbb", "finished"),
+        ("id-3", "other-1", "other-cccccccc", "finished"),
+        ("id-4", "other-2", "other-cccccccc", "running"),
+        ("id-5", "alone", "", "finished"),
+    ):
+        run = TrackedRun(run_id, name, 1e9 + int(run_id[-1]), sweep=sweep, status=status)
+        RunLedger().begin(run, Owner.this())
+    for wrong, says in (("other", "'other-2' is live"), ("", "no run is called ''")):
+        with pytest.raises(CommandError, match=says):
+            mlless_nb.forget("rates", wrong)
+    assert [run.id for run in mlless_nb.forget("rates")] == ["id-1", "id-2"]
+    assert [run.id for run in mlless_nb.forget("rates-aaaaaaaa", "rates-1")] == ["id-0"]
+    assert [run.id for run in mlless_nb.runs()] == ["id-3", "id-4", "id-5"]
+
+
 def test_tables_of_others_take_the_list() -> None:
     recorded("20261124-100000-aaaaaaaa", "old")
     assert len(mlless_nb.runs()[:0].to_pandas()) == 0
@@ -163,7 +182,7 @@ def test_compare_takes_a_run_that_ended_before_its_functions_were_invoked() -> N
     RunLedger().begin(TrackedRun("20261124-110000-bbbbbbbb", "never-began", 1.0, status="starting"), GONE)
     compared = mlless_nb.compare("old", "never-began")
     assert [len(run.losses) for run in compared.runs] == [2, 0]
-    assert "failed" in repr(compared).splitlines()[2]
+    assert repr(compared).splitlines()[6].split() == ["status", "finished", "failed"]
     assert len(compared.plot().data) == 4
     RunLedger().begin(TrackedRun("20261124-120000-cccccccc", "elsewhere", 2.0, status="running"), Owner.this())
     with pytest.raises(CommandError):
@@ -190,6 +209,21 @@ def test_a_diverged_run_leaves_the_axis_to_the_others() -> None:
     drawn = dataclasses.replace(compared, runs=(good, wild)).plot().layout.yaxis
     assert (drawn.type, drawn.range[1]) == ("log", pytest.approx(math.log10(30 * 0.7)))
     assert dataclasses.replace(compared, runs=(good, good)).plot().layout.yaxis.type is None
+
+
+def test_a_sweep_s_name_stands_for_the_newest_one_and_its_id_for_any() -> None:
+    for number, sweep in enumerate(["rates-aaaaaaaa", "rates-aaaaaaaa", "other-cccccccc", "rates-bbbbbbbb"]):
+        project = "thesis" if number == 1 else ""
+        name = f"{sweep[:5]}-{number}"
+        RunLedger().begin(TrackedRun(f"id-{number}", name, 1e9 + number, project=project, sweep=sweep))
+    for asked, ids in (
+        ({"sweep": "rates"}, ["id-3"]),
+        ({"sweep": "rates-aaaaaaaa"}, ["id-0", "id-1"]),
+        ({"sweep": "rates", "project": "thesis"}, ["id-1"]),
+        ({"sweep": "none"}, []),
+        ({"sweep": ""}, []),
+    ):
+        assert [run.id for run in mlless_nb.runs(**asked)] == ids, asked
 
 
 def test_the_trials_of_a_sweep_are_shown_with_their_settings_the_best_one_first() -> None:

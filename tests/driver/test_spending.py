@@ -24,8 +24,11 @@ from mlless_nb import (
     datasets,
 )
 from mlless_nb.driver import spending
-from mlless_nb.driver.launch.allowance import Allowance
+from mlless_nb.driver.launch.allowance import GRACE_ELSEWHERE_S, Allowance
+from mlless_nb.driver.launch.invocations import LEASE_S
+from mlless_nb.driver.running.driver_lease import DRIVER_LEASE_S
 from mlless_nb.errors import DecodeError
+from mlless_nb.exchange.protocol import START_LEASES
 from mlless_nb.job.limits import AllottedBudget
 from mlless_nb.money.book import RunEntry
 from mlless_nb.money.ledger import Ledger, ledger_path
@@ -34,6 +37,7 @@ from mlless_nb.money.meter import NUSD
 from mlless_nb.money.owner import Owner
 from mlless_nb.telemetry.live import COLUMNS, RunState, Telemetry
 from mlless_nb.telemetry.record import END, ROWS, Record, runs_folder
+from mlless_nb.worker.membership import MISSED_LEASES
 
 JOB = TrainingJob(PMF(2), SGD(0.1), datasets.synthetic_ratings(30, 20, 300, rank=2, seed=1), minibatch=30, name="one")
 CENT = NUSD // 100
@@ -223,3 +227,9 @@ def test_a_live_run_notes_what_it_has_committed(monkeypatch: pytest.MonkeyPatch)
         with ledger.transaction():
             noted = ledger.noted("run-1")
     allowance.settle(CENT)
+
+
+def test_what_functions_may_spend_elsewhere_without_their_driver_and_supervisor_is_held() -> None:
+    """Workers wait for another supervisor as long as one may take to start, and then for some leases more."""
+    longest_s = DRIVER_LEASE_S + (1 + START_LEASES + MISSED_LEASES) * LEASE_S
+    assert longest_s <= GRACE_ELSEWHERE_S

@@ -177,8 +177,8 @@ def address_of(store: str, request: pytest.FixtureRequest) -> str:
     return STORES[store]
 
 
-def check(run: TrainingRun, job: TrainingJob) -> None:
-    """Check that a run has trained, tells of its models, is billed, and has left nothing."""
+def check(run: TrainingRun, job: TrainingJob, n_lost: int = 0) -> None:
+    """Check that a run, with ``n_lost`` workers lost, has trained, tells of its models, is billed, and left nothing."""
     assert run.status == "finished", run.reason
     assert run.history["step"].tolist() == list(range(1, run.history.n_steps + 1))
     # Rows without clusters are fitted better and better, and held-out ones may be no better for it.
@@ -191,9 +191,23 @@ def check(run: TrainingRun, job: TrainingJob) -> None:
     assert loss_of(run.last_model, job) == pytest.approx(run.history["validation_loss"][-1], rel=1e-4)
     assert run.cost.total == pytest.approx(sum(run.cost.values()))
     assert run.cost.total == run.telemetry.state.spent_usd
+    if job.execution == "workers":
+        check_store(run, job, n_lost)
     assert "Everything is shut down" in run.telemetry.state.events[-1].text
     assert run.left
     assert not any(run.left.values()), run.left
+
+
+def check_store(run: TrainingRun, job: TrainingJob, n_lost: int) -> None:
+    """Check what the bill says of the store of frames."""
+    use = run.cost.store
+    assert use is not None
+    assert use.name == job.store.partition("://")[0]
+    # What is published beside the updates of steps, and by functions that are lost, is on the bill, too. A worker tells
+    # of an update after it has published it: of its last one it tells nothing if it is lost.
+    sent_bytes = run.history["sent_bytes"]
+    assert use.put_bytes >= sent_bytes.sum() - n_lost * sent_bytes.max()
+    assert use.got_bytes > 0 or job.workers == 1
 
 
 def loss_of(model: Any, job: TrainingJob) -> float:

@@ -146,6 +146,7 @@ def test_the_notebook_and_a_worker_are_killed_and_two_others_go_on(notebook: Cal
     assert mlless_nb.attach(run_id) is run
     assert run in mlless_nb.runs()
     assert run.telemetry.state.is_detached
+    wait_until(lambda: run.telemetry.state.outlook.startswith("about $"))  # though nobody has looked at it before
     assert run.job is not None
     assert run.job.data.fingerprint() == job().data.fingerprint()
     assert repr(run.job.model) == repr(job().model)
@@ -162,6 +163,8 @@ def test_the_notebook_and_a_worker_are_killed_and_two_others_go_on(notebook: Cal
     # All functions but the worker that was killed have lived from the first step to the last one.
     times_s, rates = run.history["time_s"], Rates(price_profile("aws-lambda-x86"), 1769)
     assert run.cost.total > (times_s[-1] - times_s[0]) * (4 * rates.function_usd_s + rates.servers_usd_s)
+    assert run.cost.store is not None
+    assert run.cost.store.put_bytes >= run.history["sent_bytes"].sum()  # with what the lost worker had told
     assert "Everything is shut down" in run.telemetry.state.events[-1].text
     assert_nothing_is_left(places)
 

@@ -316,6 +316,7 @@ def test_functions_outlive_the_process_that_started_them(
     assert eventually(lambda: is_gone(group))
 
 
+@pytest.mark.long
 def test_a_run_is_stopped_whose_lost_worker_is_never_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(invocations, "LEASE_S", 2.0)
     run = mlless_nb.train(job(**STEADY | {"stop": Stop(steps=10**6)}))

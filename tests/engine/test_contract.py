@@ -57,7 +57,10 @@ def parameters() -> list[Any]:
     quick = [design for design in allowed() if design.model != "torch" and design.store != "dynamodb"]
     once, in_pairs = cover(quick, 1), cover(allowed(), 2)
     without_torch = pytest.mark.skip(reason="PyTorch is not installed; make test-long TORCH=1")
-    left_out = [] if HAS_TORCH else [pytest.param(None, id="torch", marks=[pytest.mark.long, without_torch])]
+    markers = {"torch-in-pairs": pytest.mark.long, "torch": pytest.mark.proof}
+    left_out = (
+        [] if HAS_TORCH else [pytest.param(None, id=name, marks=[m, without_torch]) for name, m in markers.items()]
+    )
     return left_out + [
         pytest.param(
             design,
@@ -88,7 +91,7 @@ def test_a_worker_dies_and_the_contract_holds(
         monkeypatch.setenv(name, value)
     job = TrainingJob(**design.job_fields(address))
     run = finish(job)
-    check(run, job)
+    check(run, job, n_lost=1)
     assert died.exists()
     (gone_on,) = re.findall(r"training goes on from step (\d+)", told(run))
     assert int(gone_on) > 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from engine.jobs import PATIENCE_S, cost_of_a_start, finish, job, wait_for_step
 import mlless_nb
 from mlless_nb import BSP, ISP, BudgetError, CommandError, JobError, ScaleIn, Stop
 from mlless_nb.driver import driver, runs
+from mlless_nb.driver.ending import teardown
 from mlless_nb.driver.launch import data_preparation
 from mlless_nb.money import Rates, price_profile
 
@@ -145,7 +147,23 @@ def test_a_second_live_run_of_one_name_is_refused_with_its_cost() -> None:
     assert mlless_nb.attach("twin") is run
 
 
+@pytest.fixture
+def bills(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """By how much each bill was above its cap before it was cut to it, nano-dollars: must be 0 for all."""
+    over, cut = list[int](), teardown.cut
+
+    def observed(costs: dict[str, int], most: int | None) -> dict[str, int]:
+        over.append(0 if most is None else max(sum(costs.values()) - most, 0))
+        return cut(costs, most)
+
+    monkeypatch.setattr(teardown, "cut", observed)
+    yield over
+    assert over
+    assert not any(over)
+
+
 @pytest.mark.long
+@pytest.mark.usefixtures("bills")
 def test_a_cap_below_the_cost_is_kept_and_the_model_is_there() -> None:
     steps = Stop(steps=8000)
     whole = finish(job(stop=steps)).cost.total
@@ -161,6 +179,7 @@ def test_a_cap_below_the_cost_is_kept_and_the_model_is_there() -> None:
     assert np.isfinite(run.model.predict([0], [0])).all()
 
 
+@pytest.mark.usefixtures("bills")
 @pytest.mark.parametrize(("most_starts", "n"), [(5, 2), pytest.param(8, 6, marks=pytest.mark.long)])
 def test_no_cap_is_ever_passed(most_starts: int, n: int) -> None:
     for cap in cost_of_a_start() * np.random.default_rng(5).uniform(3, most_starts, size=n):

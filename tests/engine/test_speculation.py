@@ -98,7 +98,7 @@ def test_a_duplicate_that_the_budget_does_not_pay_for_is_refused_once_and_the_ru
     run = mlless_nb.train(job(sync=ISP(0.7), **(STEADY | {"budget": 1.0})))
     wait_for_step(run, 20)
     # A function that costs more than is left; the reservation itself is refused by the run's own coordinator.
-    recovery = run._send.__self__._mending._recovery  # type: ignore[union-attr]
+    recovery = run._send.__self__._fault_handler._recovery  # type: ignore[union-attr]
     recovery.payments._money = SimpleNamespace(worker_nusd=lambda slot: 2 * NUSD)
     seen = 0
     with stalling(pid_of(run, 2)):

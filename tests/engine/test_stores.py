@@ -10,22 +10,64 @@ from engine.jobs import PATIENCE_S, digest, finish, job, wait_for_step
 from servers import FrameServerProcess, MemcachedProcess
 
 import mlless_nb
-from mlless_nb import BSP, ISP, SSP, JobError, Stop
+from mlless_nb import BSP, ISP, SSP, JobError, Stop, TrainingRun
+from mlless_nb.driver.detached.attaching import recorded
+from mlless_nb.exchange.seals import SEAL_BYTES
+from mlless_nb.exchange.step_report import Report
 from mlless_nb.exchange.stores import MemcachedStore, open_store
 from mlless_nb.storage.objects import MemoryObjects
 
 SHORT: dict[str, Any] = {"sync": BSP(), "workers": 3, "stop": Stop(steps=8), "pattern": "allreduce"}
 
 
+#: Frames with reports that arrive in it: those for the leader, in every step.
+N_REPORTS = 8 * 2
+
+
 @functools.cache
+def run_on_redis() -> TrainingRun:
+    """The same job over Redis."""
+    return finish(job(**SHORT))
+
+
 def on_redis() -> str:
     """The model of the same job over Redis."""
-    return digest(finish(job(**SHORT)))
+    return digest(run_on_redis())
+
+
+def check_store(run: TrainingRun, name: str, per_frame: int, *, start_s: int = 0, per_report: int = 0) -> None:
+    """Check what the bill says of the store.
+
+    It has the frames that Redis has in the same run, each with ``per_frame`` bytes more, and with ``per_report`` more
+    where a report arrives in it.
+    """
+    store, plain = run.cost.store, run_on_redis().cost.store
+    assert store is not None
+    assert plain is not None
+    assert (plain.name, store.name, store.start_s) == ("redis", name, start_s)
+    # Of each step: two frames for the leader, and the sum that two others read.
+    assert plain.n_puts > 8 * 3
+    assert plain.put_bytes > run.history["sent_bytes"].sum()
+    assert plain.got_bytes > run.history["received_bytes"].sum()
+    reports = N_REPORTS * per_report
+    assert store.put_bytes == plain.put_bytes + plain.n_puts * per_frame + reports
+    got_bytes = plain.got_bytes + plain.n_gets * per_frame + reports
+    if per_report:  # who publishes looks for the others' frames, and the requests of coordination count, too
+        assert store.got_bytes >= got_bytes
+        assert min(store.n_puts - plain.n_puts, store.n_gets - plain.n_gets) > 0
+    else:
+        assert (store.got_bytes, store.n_puts, store.n_gets) == (got_bytes, plain.n_puts, plain.n_gets)
+    assert (store.start_usd > 0) == (start_s > 0)
+    assert str(store) in str(run.cost)
+    assert recorded(run.id).cost.store == store
 
 
 def test_a_run_over_the_object_storage() -> None:
     run = finish(job(store="storage", **SHORT))
     assert run.status == "finished", run.reason
+    check_store(run, "storage", 1, per_report=len(Report().encode()))
+    assert run.cost.store is not None
+    assert 8 * 3 * 5e-6 < run.cost.store.requests_usd < run.cost.storage
     assert digest(run) == on_redis()
     # Three workers: the leader and two others put a frame each in every step.
     assert run.cost.storage > 8 * 3 * 5e-6
@@ -35,6 +77,7 @@ def test_a_run_over_the_object_storage() -> None:
 def test_a_run_over_memcached(memcached_url: str) -> None:
     run = finish(job(store=memcached_url, **SHORT))
     assert run.status == "finished", run.reason
+    check_store(run, "memcached", SEAL_BYTES, start_s=132)
     assert digest(run) == on_redis()
     # The server is billed from its start.
     assert run.cost.memcached == pytest.approx((132 + run.telemetry.state.time_s) * 0.156 / 3600, rel=0.02)
@@ -73,6 +116,7 @@ def test_a_run_over_a_frame_server(frame_server: FrameServerProcess) -> None:
     wanted = job(store=frame_server.url, **SHORT)
     run = finish(wanted)
     assert run.status == "finished", run.reason
+    check_store(run, "server", SEAL_BYTES, start_s=132)
     assert digest(run) == on_redis()
     assert run.cost.server == pytest.approx((132 + run.telemetry.state.time_s) * 0.085 / 3600, rel=0.02)
     token = frame_server.url.split(":")[2].split("@")[0]
@@ -83,6 +127,9 @@ def test_a_run_over_a_frame_server(frame_server: FrameServerProcess) -> None:
 def test_a_run_over_dynamodb(dynamodb: Any) -> None:
     run = finish(job(store="dynamodb", **SHORT))
     assert run.status == "finished", run.reason
+    check_store(run, "dynamodb", SEAL_BYTES)
+    assert run.cost.store is not None
+    assert run.cost.store.requests_usd == run.cost.dynamodb
     assert digest(run) == on_redis()
     assert run.cost.dynamodb > 8 * 3 * 6.25e-7
     assert dynamodb.list_tables()["TableNames"] == []

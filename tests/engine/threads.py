@@ -213,8 +213,8 @@ class Observed(Worker):
         """Note what is to be stored, and what this worker had produced by then."""
         store, self.checkpoints, self.produced_by = self._checkpoints.store, {}, {}
 
-        def observed(state: WorkerState, *, is_needed: bool) -> None:
-            store(state, is_needed=is_needed)
+        def observed(state: WorkerState, passed: int, *, is_needed: bool) -> None:
+            store(state, passed, is_needed=is_needed)
             self.produced_by[state.step] = self.produced.copy()
             self.checkpoints[state.step] = WorkerState.decode(state.encode())
 

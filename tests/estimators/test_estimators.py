@@ -19,8 +19,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
-from mlless_nb import TrainingJob
-from mlless_nb.errors import DataError, JobError, JobWarning, ServiceError
+from mlless_nb import TrainingJob, TrainingRun
+from mlless_nb.errors import DataError, JobError, JobWarning, ServiceError, WaitInterrupted
 from mlless_nb.estimators import MLLessClassifier, MLLessKMeans, MLLessPMF, training
 
 pytestmark = pytest.mark.usefixtures("shared_runtime")
@@ -69,6 +69,23 @@ def test_far_too_many_workers_are_told_before_the_fit(monkeypatch: pytest.Monkey
         with pytest.raises(ServiceError):
             few.fit(X, y)
     assert started == [20, 2]
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, TimeoutError])
+def test_an_interrupt_of_fit_stops_its_run(kind: type[BaseException], monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(_: float) -> bool:
+        raise kind
+
+    asked: list[str] = []
+    run = TrainingRun(None, "id-1", "run-1", lambda command, _: asked.append(command.do))
+    monkeypatch.setattr(run._over, "wait", interrupt)
+    monkeypatch.setattr(training, "train", lambda job: run)
+    with pytest.raises(kind) as caught:
+        MLLessClassifier(epochs=1, workers=1).fit(np.eye(4), [0, 1, 0, 1])
+    assert asked == ["stop"]
+    if kind is KeyboardInterrupt:
+        assert isinstance(caught.value, WaitInterrupted)
+        assert "run 'run-1' is asked to stop, what it has learnt is kept" in str(caught.value)
 
 
 def test_k_means_finds_blobs() -> None:

@@ -9,8 +9,10 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import redis
 from exchange.test_coordinator import ALL, copied, part
 from servers import PrivateRedisProcess, certificate_of, missing
 
@@ -82,3 +84,30 @@ def test_rounds_over_tls(tls_url: str) -> None:
 @pytest.mark.parametrize("protocol", [2, 3])
 def test_rounds_in_both_versions_of_the_protocol(redis_url: str, protocol: int) -> None:
     exchange_some(f"{redis_url}?protocol={protocol}")
+
+
+def test_a_job_whose_driver_is_killed_as_it_creates_it_expires(redis_url: str) -> None:
+    """The expiry was a command of its own: a driver killed before it left a key for ever."""
+    job_id = uuid.uuid4().hex
+    log = RedisCoordinator([redis_url], job_id, "1", "driver")
+    sends, n_sent = redis.connection.Connection.send_packed_command, 0
+
+    def dies(self: Any, command: Any, **options: Any) -> None:
+        nonlocal n_sent
+        n_sent += 1
+        if n_sent > 1:
+            raise KeyboardInterrupt
+        sends(self, command, **options)
+
+    assert log.now_s()  # it is connected
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(redis.connection.Connection, "send_packed_command", dies)
+        with pytest.raises(KeyboardInterrupt):
+            log.create(cap_nusd=None, reserved_nusd=0)
+    with redis.Redis.from_url(redis_url) as client:
+        (key,) = client.keys(f"mlless:{{{job_id}}}:*")
+        assert client.ttl(key) > 0
+    log.close()
+    other = RedisCoordinator([redis_url], job_id, "1", "driver")
+    other.delete()
+    other.close()

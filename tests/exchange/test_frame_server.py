@@ -116,6 +116,35 @@ def test_a_long_message_comes_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
         assert wire.receive(far) == (Kind.PUT, [(b"key", bytes(range(200)))])
 
 
+def test_a_long_value_is_sent_from_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    frame, sent = bytes(range(200)), []
+
+    class Line:
+        def sendall(self, blob: bytes) -> None:
+            sent.append(blob)
+
+    monkeypatch.setattr(wire, "LONG_BYTES", len(frame))
+    wire.send(Line(), Kind.PUT, [(b"short", b"one"), (b"long", frame), (b"none", None), (b"short", b"two")])  # type: ignore[arg-type]
+    assert len(sent) == 3
+    assert sent[1] is frame
+    near, far = socket.socketpair()
+    with near, far:
+        near.sendall(b"".join(sent))
+        assert wire.receive(far)[1] == [(b"short", b"one"), (b"long", frame), (b"none", None), (b"short", b"two")]
+
+
+@pytest.mark.parametrize(("n_others", "is_copied"), [(0, False), (3, True)])
+def test_a_frame_is_kept_as_it_came_unless_that_keeps_others(n_others: int, is_copied: bool) -> None:
+    n_bytes, table = 1 << 20, FrameTable(1 << 30)
+    message = bytearray(13 + n_bytes * (1 + n_others))
+    tracemalloc.start()
+    table.answer(Kind.PUT, [(b"key", memoryview(message)[13 : 13 + n_bytes])])
+    taken = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert (taken > n_bytes) == is_copied
+    assert table.answer(Kind.GET, [(b"key", None)]) == (Kind.DONE, [(b"key", bytes(n_bytes))])
+
+
 def test_the_token_is_sent_to_no_other_server(frame_server: FrameServerProcess) -> None:
     *rest, fingerprint = frame_server.url.rpartition("/")
     other = "0" * 64 if fingerprint != "0" * 64 else "1" * 64

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from mlless_nb.errors import DecodeError
 from mlless_nb.exchange import Frame, RedisCoordinator
+from mlless_nb.exchange.frame_count import FrameCount
 from mlless_nb.exchange.redis.coordinator import connect
 from mlless_nb.exchange.seals import SEAL_BYTES, Seal
 from mlless_nb.exchange.stores import FrameStore, MemcachedStore, ServerStore
@@ -115,6 +116,9 @@ def test_rounds_of_sealed_frames_are_those_of_plain_ones(
     assert [copied(log.frames(part(1, slot))) for slot, log in enumerate(logs)] == [
         [f"1 of {other}".encode() for other in ALL if other != slot] for slot in ALL
     ]
+    # What is moved has the seals.
+    n_bytes = len(b"1 of 0") + SEAL_BYTES
+    assert [log.frame_count() for log in logs] == [FrameCount(1, 2, n_bytes, 2 * n_bytes)] * 3
     # A scatter: each receiver has a frame of its own.
     scatters = [replace(part(2, slot), parts={to: b"%d to %d" % (slot, to) for to in ALL}) for slot in ALL]
     for log, scatter in zip(logs, scatters, strict=True):

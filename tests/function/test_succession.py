@@ -14,12 +14,13 @@ from engine.threads import Job
 
 from mlless_nb import BSP, PMF, SGD
 from mlless_nb.bus import open_bus
-from mlless_nb.exchange import FROM_THE_START, MemoryCoordinator, MemoryHub
+from mlless_nb.bus.messages import Message, StartedTwice
+from mlless_nb.exchange import FROM_THE_START, MemoryCoordinator, MemoryHub, Restart
 from mlless_nb.exchange.factory import JobCoordinator, open_coordinator
 from mlless_nb.exchange.plan import NO_PLAN
-from mlless_nb.exchange.slots import SUPERVISOR
+from mlless_nb.exchange.slots import SUPERVISOR, nonce_of
 from mlless_nb.exchange.storage import leases, state
-from mlless_nb.function import entry, succession
+from mlless_nb.function import entry, second_start, succession
 from mlless_nb.function.succession import await_slot, unused_by
 from mlless_nb.money import Rates, price_profile
 from mlless_nb.money.budget import Prepaid
@@ -51,6 +52,55 @@ def test_of_two_that_wait_for_a_slot_one_takes_over_and_the_other_leaves() -> No
         thread.join(30.0)
     assert sorted(outcomes.values()) == [False, True]
     assert outcomes[hub.claims[0]]
+
+
+@pytest.mark.parametrize("store", ["memory", "storage"])
+def test_one_that_waits_as_the_run_ends_leaves_and_leaves_nothing(store: str) -> None:
+    """It took the slot of a run that was cleaned up, waited for a minute for its data, and left what it had claimed."""
+    hub, objects = MemoryHub(), MemoryObjects()
+
+    def opened(nonce: str) -> Any:
+        if store == "memory":
+            return MemoryCoordinator(hub, nonce)
+        return open_coordinator([], "run", "generation", nonce, objects=objects)
+
+    first = opened("10-a")
+    first.create(cap_nusd=None, reserved_nusd=0)
+    assert first.claim(0)
+    invocation = Job(PMF(rank=2), SGD(0.2), BSP(), 2, 12, "mean", {}).invocation(0)
+    invocation = dataclasses.replace(invocation, is_successor=True, lease_s=15.0)
+    bus, outcome = open_bus("memory://", uuid.uuid4().hex), list[bool]()
+    waiting = threading.Thread(
+        target=lambda: outcome.append(await_slot(invocation, opened("11-b"), bus, 0.0)), daemon=True
+    )
+    waiting.start()
+    assert bus.receive("supervisor", 30.0)
+    first.delete()
+    waiting.join(30.0)
+    assert outcome == [False]
+    assert not hub.claims
+    assert [key for key in objects.blobs if "claims" in key] == []
+
+
+class _Losing(MemoryCoordinator):
+    """Servers that lose the run's data, and get it again, before the first claim of who waits."""
+
+    def claim(self, slot: int) -> bool:
+        if not self._hub.identity.endswith("again"):
+            self._hub.lose()
+            self._hub.create(None, 0, Restart(1, 5), NO_PLAN)
+            self._hub.identity = "again"
+        return super().claim(slot)
+
+
+def test_one_that_waits_as_the_data_is_lost_and_restored_does_not_take_the_slot() -> None:
+    """It won the slot from the function that had it, whose whole life nobody billed then."""
+    hub = MemoryHub()
+    assert MemoryCoordinator(hub, "10-a").claim(0)
+    invocation = Job(PMF(rank=2), SGD(0.2), BSP(), 2, 12, "mean", {}).invocation(0)
+    invocation = dataclasses.replace(invocation, is_successor=True, lease_s=15.0)
+    assert not await_slot(invocation, _Losing(hub, "11-b"), open_bus("memory://", uuid.uuid4().hex), 0.0)
+    assert not hub.claims
 
 
 def test_each_invocation_for_a_slot_returns_the_money_that_it_does_not_need() -> None:
@@ -117,6 +167,20 @@ def test_who_has_a_slot_looks_whether_it_still_has_it_without_a_write() -> None:
     assert log.claim(-1)
 
 
+@pytest.mark.parametrize("is_successor", [False, True])
+def test_what_was_granted_for_a_slow_start_is_no_successors(is_successor: bool) -> None:
+    """It counted it as its own, and returned at its end money that was not reserved for it."""
+    hub, rates = MemoryHub(), Rates(price_profile("aws-lambda-x86"), 1769)
+    granted = rates.function_nusd(3.0)
+    hub.create(10**9, granted, FROM_THE_START, NO_PLAN)
+    log: Any = MemoryCoordinator(hub, "10-a")
+    assert log.reserve_start({0: 500})
+    first = Job(PMF(rank=2), SGD(0.2), BSP(), 2, 12, "mean", {}).invocation(0)
+    prepaid = Prepaid(rates, granted, lambda: 0.5, lambda: 0)
+    assert entry._begin(dataclasses.replace(first, is_successor=is_successor), log, prepaid, MemoryObjects(), "10-a")
+    assert prepaid.granted_nusd == granted + (0 if is_successor else 500)
+
+
 @pytest.mark.parametrize(("is_supervisor", "elapsed_s"), [(True, 2.0), (False, 2.0), (True, 5.0), (False, 5.0)])
 @pytest.mark.parametrize("cap_s", [None, 4.6, 9.0])
 def test_a_function_that_comes_in_vain_leaves_what_it_has_spent_itself_in_the_books(
@@ -132,6 +196,74 @@ def test_a_function_that_comes_in_vain_leaves_what_it_has_spent_itself_in_the_bo
     late = dataclasses.replace(first, role="supervisor" if is_supervisor else "worker", slot=slot, invoked_s=4.0)
     prepaid = Prepaid(rates, granted, lambda: elapsed_s, lambda: 0, with_servers=is_supervisor)
     log: Any = MemoryCoordinator(hub, "11-b")
-    assert not entry._begin(late, log, prepaid)
+    assert not entry._begin(late, log, prepaid, MemoryObjects(), "11-b")
     assert hub.reserved == spent  # above the cap, too: nobody else gets what it has spent
     assert (log.reserve(1) == 0) == (cap is not None and spent >= cap)
+
+
+@pytest.mark.parametrize(
+    ("is_supervisor", "invoked_s", "is_successor"),
+    [(True, 0.0, False), (False, 0.0, False), (False, 4.0, False), (True, 4.0, True), (False, 4.0, True)],
+)
+def test_what_a_function_has_spent_that_a_platform_starts_twice_is_booked_and_told(
+    is_supervisor: bool, invoked_s: float, is_successor: bool
+) -> None:
+    """It was in no book, so that the cap could be passed by it, and in no bill."""
+    hub, rates, slot = MemoryHub(), Rates(price_profile("aws-lambda-x86"), 1769), SUPERVISOR if is_supervisor else 0
+    granted, spent = rates.function_nusd(5.0), rates.function_nusd(2.0)
+    hub.create(granted, granted, FROM_THE_START, NO_PLAN)
+    first = Job(PMF(rank=2), SGD(0.2), BSP(), 2, 12, "mean", {}).invocation(0)
+    role = "supervisor" if is_supervisor else "worker"
+    invocation = dataclasses.replace(
+        first, role=role, slot=slot, invoked_s=invoked_s, is_successor=is_successor, job_id=uuid.uuid4().hex
+    )
+    begun = []
+    for pid in (10, 11, 12):
+        nonce = nonce_of(pid, invoked_s)
+        log: Any = MemoryCoordinator(hub, nonce)
+        prepaid = Prepaid(rates, granted, lambda: 2.0, lambda: 0, with_servers=is_supervisor)
+        begun.append(entry._begin(invocation, log, prepaid, MemoryObjects(), nonce))
+    assert begun == [True, False, False]
+    assert hub.reserved == granted + 2 * spent
+    heard = open_bus("memory://", invocation.job_id).receive("supervisor", 10.0)
+    assert [Message.decode(body) for body in heard] == [StartedTwice(slot, spent)] * 2
+
+
+@pytest.mark.parametrize("invoked_s", [0.0, 4.0])
+def test_what_one_that_is_started_twice_has_spent_is_booked_before_it_is_told_and_after_that_the_rest(
+    invoked_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed while it connected to the bus, a function was in no book, and the cap could be passed by its life."""
+    hub, rates, spans_s = MemoryHub(), Rates(price_profile("aws-lambda-x86"), 1769), [2.0]
+    hub.create(None, 0, FROM_THE_START, NO_PLAN)
+    first = Job(PMF(rank=2), SGD(0.2), BSP(), 2, 12, "mean", {}).invocation(0)
+    invocation = dataclasses.replace(first, invoked_s=invoked_s, job_id=uuid.uuid4().hex, redis_urls=["redis://here"])
+    booked = []
+
+    def opened(*given: Any, **more: Any) -> Any:
+        booked.append(hub.reserved)
+        spans_s.append(3.5)
+        return open_bus("memory://", invocation.job_id)
+
+    monkeypatch.setattr(second_start, "open_bus", opened)
+    for pid in (10, 11):
+        nonce = nonce_of(pid, invoked_s)
+        log: Any = MemoryCoordinator(hub, nonce)
+        prepaid = Prepaid(rates, 10**9, lambda: spans_s[-1], lambda: 0)
+        assert entry._begin(invocation, log, prepaid, MemoryObjects(), nonce) == (pid == 10)
+    assert booked == [rates.function_nusd(2.0)]
+    assert hub.reserved == rates.function_nusd(3.5)
+    (heard,) = open_bus("memory://", invocation.job_id).receive("supervisor", 10.0)
+    assert Message.decode(heard) == StartedTwice(0, rates.function_nusd(3.5))
+
+
+def test_one_whose_slot_another_invocation_has_is_not_told_as_started_twice() -> None:
+    """It came so late that it was replaced."""
+    hub = MemoryHub()
+    hub.create(None, 0, FROM_THE_START, NO_PLAN)
+    assert MemoryCoordinator(hub, nonce_of(10, 4.0)).claim(0)
+    first = Job(PMF(rank=2), SGD(0.2), BSP(), 2, 12, "mean", {}).invocation(0)
+    log: Any = MemoryCoordinator(hub, nonce_of(11, 0.0))
+    assert not second_start.carries_it_out(first, log)
+    assert not second_start.carries_it_out(dataclasses.replace(first, slot=1), log)
+    assert second_start.carries_it_out(dataclasses.replace(first, invoked_s=4.0), log)

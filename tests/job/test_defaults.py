@@ -27,11 +27,11 @@ def test_every_optimiser_gets_a_rate_and_keeps_one_of_its_own(optimizer: Any) ->
         chosen = JobData(left_open).job
         assert chosen.optimizer.learning_rate > 0
         assert chosen.model.l2 > 0
-        assert "learning rate" in defaults.told(left_open, chosen)
+        assert "learning rate" in defaults.summary(left_open, chosen)
         assert f"{chosen.optimizer.learning_rate:g}" in str(chosen.optimizer)
         own = TrainingJob(dataclasses.replace(model, l2=0.0), dataclasses.replace(optimizer, learning_rate=0.125), data)
         assert JobData(own).job == own
-        assert defaults.told(own, own) == ""
+        assert defaults.summary(own, own) == ""
 
 
 def test_rates_of_ratings_do_not_depend_on_their_scale() -> None:
@@ -60,4 +60,4 @@ def test_lazy_is_decided_by_how_much_a_minibatch_touches() -> None:
     assert defaults.decided(FTRL(0.1), 100_000, 900) == FTRL(0.1)
     job = TrainingJob(PMF(l2=0.1), SGD(0.1, 0.9), RATINGS)
     lazy = dataclasses.replace(job, optimizer=defaults.decided(job.optimizer, 10, 1))
-    assert "lazy" in defaults.told(job, lazy)
+    assert "lazy" in defaults.summary(job, lazy)

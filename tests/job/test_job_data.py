@@ -17,6 +17,7 @@ from mlless_nb import (
     DataError,
     JobError,
     LogisticRegression,
+    SoftmaxRegression,
     Stop,
     TrainingJob,
     datasets,
@@ -129,3 +130,14 @@ def test_labels_that_a_model_cannot_take_are_named(y: list[float], words: str) -
 def test_data_of_which_nothing_can_be_learnt_starts_nothing(model: Any, make: Any, words: str) -> None:
     with pytest.raises(DataError, match=f"data=.*: must be rows that differ; {words}"):
         TrainingJob(model, Adam(), make(), workers=1)
+
+
+@pytest.mark.parametrize("model", [LogisticRegression(), SoftmaxRegression(3)])
+@pytest.mark.parametrize("bits", [0x7F800001, 0x7FC00000, 0x7F800000, 0xFF800000])
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_labels_that_are_not_finite_are_refused_before_anything_is_computed_with_them(model: Any, bits: int) -> None:
+    """A damaged job that is handed over may have any: NumPy warned of some NaN, and infinite ones were counted."""
+    data = datasets.csr(np.eye(4), [0, 1, 0, 1])
+    vars(data)["y"] = np.full(4, bits, np.uint32).view(np.float32)
+    with pytest.raises(DataError, match=r"^data\.y\[0\]=(nan|-?inf): must be .*Regression(\(n_classes=3\))?$"):
+        model.check_data(data)

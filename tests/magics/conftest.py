@@ -11,7 +11,6 @@ from traitlets.config import Config
 
 import mlless_nb
 from mlless_nb import widgets
-from mlless_nb.adviser import foresight
 from mlless_nb.driver import runs as registry
 from mlless_nb.magics import launching, load_ipython_extension, unload_ipython_extension
 from mlless_nb.telemetry.live import LIVE, RunState, Telemetry
@@ -85,7 +84,6 @@ class Stage:
         self.resumed: str | None = None
         self.prepare: Callable[[FakeRun], object] = lambda run: None
         self.frontend = "live"
-        self.foretold: list[FakeRun] = []
 
     def add(self, *names: str, **state: Any) -> list[FakeRun]:
         self.runs += [FakeRun(name, **state) for name in names]
@@ -110,7 +108,6 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
     monkeypatch.setattr(launching, "TrainingRun", FakeRun)
     monkeypatch.setattr(widgets, "show", lambda run, wait=False: stage.shown.append((run, wait)))
     monkeypatch.setattr(widgets, "static_bundle", lambda run: {"image/svg+xml": "<svg/>", "text/plain": "curve"})
-    monkeypatch.setattr(foresight, "tell", lambda run, job: stage.foretold.append(run))
     monkeypatch.setattr(frontend, "detect", lambda shell=None: stage.frontend)
     return stage
 

@@ -26,14 +26,6 @@ def train(notebook: InteractiveShell, line: str = "", body: str = BODY) -> None:
     notebook.run_cell_magic("mlless", f"{LINE} {line}", body)
 
 
-def test_what_it_will_take_is_computed_beside_it_where_somebody_sees_it(notebook: InteractiveShell, stage: Any) -> None:
-    train(notebook)
-    assert stage.foretold == stage.runs
-    stage.frontend = "none"
-    train(notebook, "--force")
-    assert len(stage.foretold) == 1
-
-
 def test_far_too_many_workers_are_told_above_the_run(notebook: InteractiveShell, stage: Any) -> None:
     for frontend, line, begin in (
         ("live", "--workers 20", "warning: workers=20: "),
@@ -52,7 +44,7 @@ def test_far_too_many_workers_are_told_above_the_run(notebook: InteractiveShell,
 def test_a_dry_run_checks_the_cell_and_starts_nothing(notebook: InteractiveShell, stage: Any) -> None:
     with capture_output() as shown:
         train(notebook, "--dry-run --epochs 3 --scale-in off")
-    assert stage.runs == stage.shown == stage.foretold == []
+    assert stage.runs == stage.shown == []
     assert "run" not in notebook.user_ns
     (output,) = shown.outputs
     said = output.data["text/plain"].splitlines()
@@ -74,6 +66,13 @@ def test_the_advice_of_a_job_has_its_chart(notebook: InteractiveShell, stage: An
     assert output.data["text/html"].count("<svg") == 1
     with pytest.raises(UsageError, match="nothing"):
         notebook.run_line_magic("mlless", "advise nothing")
+
+
+@pytest.mark.parametrize("line", ["advise", "advise lasting"])
+def test_advice_on_a_run_whose_job_is_not_known_says_so(notebook: InteractiveShell, stage: Any, line: str) -> None:
+    stage.add("lasting")[0].end()
+    with pytest.raises(UsageError, match="the job of lasting is not known here; name a variable that holds a Train"):
+        notebook.run_line_magic("mlless", line)
 
 
 @pytest.mark.parametrize(

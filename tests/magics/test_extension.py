@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,7 +11,8 @@ from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 
 import mlless_nb
-from mlless_nb.magics import load_ipython_extension, unload_ipython_extension
+from mlless_nb.magics import completion, load_ipython_extension, unload_ipython_extension
+from mlless_nb.tracking import RunLedger, TrackedRun
 
 
 class TestExtension:
@@ -63,15 +66,46 @@ class TestExtension:
         ("%mlless stop fi", {"first"}),
         ("mlless --bud", set()),
         ("%mlless runs fi", set()),
+        ("%mlless tune o", {"on", "off"}),
+        ("%mlless tune on fi", {"first"}),
+        ("%mlless tune on o", set()),
+        ("%mlless attach la", {"lasting"}),
+        ("%mlless compare first la", {"lasting"}),
+        ("%mlless forget la", {"lasting"}),
+        ("%%mlless --resume la", {"lasting"}),
+        ("%mlless stop la", set()),
+        ("%mlless stop ra", {"rates"}),
+        ("%mlless status ra", {"rates"}),
+        ("%mlless tune ra", set()),
     ],
 )
 @pytest.mark.filterwarnings("ignore:`Completer.complete`:PendingDeprecationWarning")
-def test_completion(shell: InteractiveShell, stage: Any, line: str, offers: set[str]) -> None:
+def test_completion(
+    shell: InteractiveShell,
+    stage: Any,
+    line: str,
+    offers: set[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.setattr(completion, "sweeps", lambda: [SimpleNamespace(name="rates")])
+    RunLedger().begin(TrackedRun("id-1", "lasting", 1.0, status="finished"))  # of another kernel
     stage.add("first")
     shell.Completer.use_jedi = False
     _, found = shell.Completer.complete(line_buffer=line, cursor_pos=len(line))
-    ours = {word.lstrip("%") for word in found} & {*offers, "--budget", "--bus", "status", "first"}
+    known = {"--budget", "--bus", "status", "first", "lasting", "rates", "on", "off"}
+    ours = {word.lstrip("%") for word in found} & {*offers, *known}
     assert ours == offers
+
+
+def test_completion_goes_on_without_the_list_of_runs(
+    shell: InteractiveShell, stage: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "file"))
+    (tmp_path / "file").write_text("no folder")
+    stage.add("first")
+    assert completion.candidates(["%mlless", "attach", ""]) == ["first"]
 
 
 def test_public_face_of_the_magics() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,8 +11,10 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 
 from mlless_nb import ISP, PMF, SGD, datasets
+from mlless_nb.driver.running.stop_requests import request_of
 from mlless_nb.errors import CommandError, JobError, ServiceError
-from mlless_nb.tracking import Runs
+from mlless_nb.money.owner import Owner
+from mlless_nb.tracking import RunLedger, Runs, TrackedRun
 
 BODY = "model = PMF(rank=3)\noptimizer = SGD(learning_rate=0.5)\ndata = ratings\n"
 LINE = "--minibatch 50 --workers 2"
@@ -285,6 +288,17 @@ class TestVerbs:
         said = capsys.readouterr().out.splitlines()
         assert len(said) == 6
         assert all(line.startswith("first: asked ") for line in said)
+
+    def test_a_run_of_another_process_is_asked_to_stop(
+        self, notebook: InteractiveShell, stage: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any
+    ) -> None:
+        monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+        stage.add("first")[0].end()  # an ended one of that name is not meant
+        RunLedger().begin(TrackedRun("a", "first", 1.0), Owner.this())
+        request_of("a").parent.mkdir(parents=True)
+        notebook.run_line_magic("mlless", "stop first")
+        assert capsys.readouterr().out == "first: asked to stop, in another process\n"
+        assert request_of("a").exists()
 
     def test_names_may_be_quoted(self, notebook: InteractiveShell, stage: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         (run,) = stage.add("first")

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
+from IPython.utils.capture import capture_output
 
 from mlless_nb import PMF, SGD, Adam, Stop, Sweep, choice, datasets, log_uniform
-from mlless_nb.magics import commands, sweeping
+from mlless_nb.magics import commands, many, sweeping
 from mlless_nb.magics.sweep_cell import recipe_of_cell
 from mlless_nb.search.recipe import tried
+from mlless_nb.search.study import Study
+from mlless_nb.search.trial import Trial
 
 NAMES = {"ratings": datasets.synthetic_ratings(60, 40, 900, rank=2, seed=1), "PMF": PMF, "SGD": SGD, "Adam": Adam}
 CELL = """learning_rate = log_uniform(0.1, 10.0)
@@ -81,7 +85,7 @@ class FakeSweep(Sweep):
     """A sweep without trials."""
 
     def __init__(self, name: str) -> None:
-        self.name, self.asked = name, False
+        self.name, self.id, self.asked = name, f"{name}-0", False
 
     is_live = True  # type: ignore[assignment]
 
@@ -138,8 +142,51 @@ def test_the_handle_becomes_a_variable_and_stop_finds_it(
     assert handle.asked
     assert "my-rates" in capsys.readouterr().out
     monkeypatch.setattr(commands, "sweeps", lambda: [handle])
-    with pytest.raises(UsageError, match=r"%mlless report: my-rates is a live sweep; %mlless runs --sweep my-rates"):
-        shell.run_line_magic("mlless", "report my-rates")
+    monkeypatch.setattr(many, "sweeps", lambda: [handle])
+    with pytest.raises(UsageError, match=r"%mlless forget my-rates: the sweep is live; %mlless stop my-rates ends it$"):
+        shell.run_line_magic("mlless", "forget my-rates")
+    with pytest.raises(UsageError, match=r"%mlless scale_in: my-rates is a live sweep; %mlless runs --sweep my-rates"):
+        shell.run_line_magic("mlless", "scale_in my-rates")
     handle.is_live, handle._status = False, "finished"
     with pytest.raises(UsageError, match=r"%mlless stop: my-rates is a sweep that has ended \(finished\); "):
         shell.run_line_magic("mlless", "stop my-rates")
+
+
+def test_commands_take_a_sweep_by_its_name(
+    shell: InteractiveShell, stage: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any
+) -> None:
+    def said(line: str) -> str:
+        shell.run_line_magic("mlless", line)
+        return str(capsys.readouterr().out)
+
+    def interrupt(_: float) -> bool:
+        raise KeyboardInterrupt
+
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    ranks = {"rank": choice(2, 4)}
+    handle = Sweep("rates", "RMSE", ranks, Study(ranks, "grid", None, None, 0), 1)
+    handle._budget_usd = 0.05
+    handle._put(Trial(1, "rates-1", "", {"rank": 2}, "finished", loss=0.8, usd=0.0125))
+    monkeypatch.setattr(sweeping, "sweeps", lambda: [handle])
+    monkeypatch.setattr(Sweep, "dashboard", lambda self: print(f"leaderboard of {self.name}"))
+    done = "1 of 2 trials (grid), best RMSE 0.8000 of trial 1 (rank=2), $0.01250 of $0.05"
+    goes_on = f"rates: running, {done}\nrates: running, {done}; it goes on, %mlless stop rates ends it\n"
+    for name in ("rates", handle.id):
+        assert said(f"status {name}") == f"rates: running, {done}\n"
+    assert said("wait rates 0") == goes_on
+    with monkeypatch.context() as patch:
+        patch.setattr(handle._over, "wait", interrupt)
+        assert said("wait rates") == goes_on
+    assert said("dashboard rates") == "leaderboard of rates\n"
+    assert said("budget rates") == "rates: cap $0.05, $0.01250 so far\n"
+    assert said("budget 0.25 rates") == "rates: cap $0.25, $0.01250 so far\n"
+    assert handle.budget == 0.25
+    with capture_output() as shown:
+        shell.run_line_magic("mlless", "report rates")
+    assert "rates: running" in shown.outputs[0].data["text/html"]
+    handle._end("finished", "all 2 trials are done")
+    assert said("wait rates").endswith("of $0.25; all 2 trials are done\n")
+    with pytest.raises(UsageError, match="'rates' has ended"):
+        shell.run_line_magic("mlless", "budget 0.3 rates")
+    stage.add("rates")
+    assert said("status rates").startswith("rates: running · step 7")

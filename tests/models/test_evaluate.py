@@ -18,7 +18,7 @@ from scipy.sparse import csr_matrix
 from sklearn import metrics as peer
 
 from mlless_nb import datasets
-from mlless_nb.errors import DataError
+from mlless_nb.errors import DataError, MllessError, ModelError
 from mlless_nb.frames.ids import Ids
 from mlless_nb.frames.names import RatingNames
 from mlless_nb.models import (
@@ -30,6 +30,7 @@ from mlless_nb.models import (
     SoftmaxModel,
     metrics,
 )
+from mlless_nb.models.written import FittedArrays
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(200, 4)).astype(np.float32)
@@ -160,6 +161,35 @@ def test_predictions_are_for_finite_numbers_and_for_one_row_too(model: Any) -> N
         for form in (rows, csr_matrix(rows)):
             with pytest.raises(DataError, match=rf"X\[1, 2\]={value}: must be a finite number"):
                 model.predict(form)
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: factors().recommend(7), "user=7: must be an id from 0 to 1"),
+        (lambda: factors().recommend("ann"), "user=['ann']: must be ids, whole numbers from 0 to 1"),
+        (lambda: factors().recommend(1, n=-1), "n=-1: must be a whole number >= 0"),
+        (lambda: factors().recommend(1, least_ratings=5), "least_ratings=5: must be 0 for a model that does not know"),
+        (lambda: factors().predict([0], [0, 1]), "lengths of users and items=(1, 2): must be equal"),
+        (lambda: LogisticModel(LINEAR).predict(X[:, :3]), "X='shape (200, 3)': must be rows of 4 columns"),
+        (
+            lambda: LogisticModel(LINEAR).predict([list("abcd")]),
+            "X=[['a', 'b', 'c', 'd']]: must be rows of 4 columns of",
+        ),
+        (lambda: LogisticModel(LINEAR).save("no/folder.npz"), "no/folder.npz: there is no folder no"),
+        (lambda: LogisticModel(LINEAR).to_onnx("no/folder.onnx"), "no/folder.onnx: there is no folder no"),
+        (lambda: SOFTMAX.coefficients(), "SoftmaxModel has no single coefficient for each feature"),
+        (lambda: factors().to_sklearn(), "PMFModel has no counterpart in scikit-learn"),
+        (lambda: factors().to_torch(), "PMFModel has no counterpart in PyTorch"),
+        (lambda: factors().to_onnx("model.onnx"), "PMFModel cannot be written as ONNX"),
+        (lambda: FittedArrays({"w": WEIGHTS}).evaluate(binary()), "FittedArrays has no measures"),
+    ],
+)
+def test_what_a_model_does_not_take_or_have_is_one_line(call: Any, says: str) -> None:
+    with pytest.raises((ValueError, TypeError, FileNotFoundError), match=re.escape(says)) as caught:
+        call()
+    assert isinstance(caught.value, MllessError)
+    assert isinstance(caught.value, TypeError) == isinstance(caught.value, ModelError)
 
 
 def test_rankings_leave_out_what_was_seen() -> None:

@@ -75,6 +75,14 @@ def test_recommendations_are_in_the_users_ids(tmp_path: Path, model: Any) -> Non
             each.similar_items(4)
 
 
+def test_one_item_may_be_excluded_by_its_id_alone() -> None:
+    made = fitted(PMF(rank=2), datasets.ratings(RATINGS, user="film", item="user", rating="stars"))
+    assert set(made.recommend(3, exclude="u10")[0]) == {"u1", "u9"}
+    assert set(made.recommend(3, exclude={"u10", "u1"})[0]) == {"u9"}
+    with pytest.raises(DataError, match=r"^exclude='u7': must be one of the 3 ids"):
+        made.recommend(3, exclude="u7")
+
+
 @pytest.mark.parametrize("model", [PMF(rank=2), ImplicitMF(rank=2)])
 def test_a_model_of_ratings_keeps_which_users_and_items_have_some(model: Any) -> None:
     made = fitted(model, datasets.ratings([0, 2, 2], [0, 3, 0], [1.0, 2.0, 4.0]))
@@ -90,7 +98,7 @@ def test_unknown_ids_are_users_and_items_without_ratings_if_asked() -> None:
         items = [0, 10**12] if unknown == 99 else [10, "none"]
         found = made.predict([known, unknown], items, unknown="mean")
         np.testing.assert_allclose(found, [made.predict([known], items[:1])[0], made.params["mean"]], rtol=1e-5)
-        with pytest.raises(ValueError, match="users and items have lengths 1, 2: must be equal"):
+        with pytest.raises(ValueError, match=r"lengths of users and items=\(1, 2\): must be equal"):
             made.predict([known], items, unknown="mean")
 
 
@@ -161,8 +169,20 @@ def test_coefficients_have_names() -> None:
     assert set(named) == {"age", "city=Bonn", "city=Oslo", "city=Rome"}
     assert list(map(abs, named.values())) == sorted(map(abs, named.values()), reverse=True)
     assert named["age"] == pytest.approx(made.params["weights"][0])
+    rome = ROWS[ROWS["city"] == "Rome"]
+    odds = made.intercept + named["city=Rome"] + named["age"] * rome["age"]
+    assert made.predict_proba(rome)[:, 1] == pytest.approx(1 / (1 + np.exp(-odds)), rel=1e-5)
     with pytest.raises(TypeError, match="no single coefficient"):
         fitted(KMeans(2), datasets.table(ROWS[["age"]])).coefficients()
+
+
+def test_a_positive_coefficient_speaks_for_the_second_class() -> None:
+    for model in (LogisticRegression(), LinearSVM()):
+        made = fitted(model, table())
+        made.params["weights"][:] = [1, 0, 0, 0]  # of the age
+        assert made.predict(ROWS[ROWS["age"] == 50]).tolist() == made.class_labels(2)[1:].tolist() == ["yes"]
+    numbers = fitted(LinearSVM(), datasets.csr([[1.0], [2.0]], [1, -1]))
+    assert numbers.class_labels(2).tolist() == [-1, 1]
 
 
 def test_clusters_are_of_tables_too() -> None:
@@ -198,9 +218,9 @@ def test_a_record_tells_the_names_apart() -> None:
     ("value", "model", "says"),
     [
         (RATINGS, PMF(2), r"columns user, film, stars': .*\(frame, user='user', item='film', rating='stars'\)"),
-        (pl.from_pandas(ROWS), LogisticRegression(), r"datasets.table\(frame, label='sold'\)"),
+        (pl.from_pandas(ROWS), LogisticRegression(), r"columns age, city, sold': .*\(frame, label='\.\.\.'\)"),
         (ROWS, KMeans(2), r"datasets.table\(frame\)"),
-        ({"a": [1]}, LogisticRegression(), r"datasets.table\(frame, label='a'\)"),
+        ({"a": [1]}, LogisticRegression(), r"datasets.table\(frame, label='\.\.\.'\)"),
     ],
 )  # fmt: skip
 def test_a_table_as_data_names_the_one_call_that_does_it(value: Any, model: Any, says: str) -> None:

@@ -177,18 +177,6 @@ class Infinite(torch.nn.Module):
         return self.line(X).sum() * float("nan")
 
 
-class Normed(torch.nn.Module):
-    """It has buffers."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm = torch.nn.BatchNorm1d(7)
-
-    def forward(self, X: Any, y: Any) -> Any:
-        """A scalar."""
-        return self.norm(X).sum()
-
-
 class Number(torch.nn.Module):
     """Its loss is no tensor."""
 
@@ -226,7 +214,6 @@ def no_module() -> int:
         (Constant, "loss depends on its parameters"),
         (Rows, r"loss is a scalar; on the first rows it has shape \(32,\)"),
         (Infinite, "finite on the first rows"),
-        (Normed, "without buffers"),
         (no_module, "a function that returns one"),
     ],
 )

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlless_nb.money import Cost, Rates, price_profile, profile_names
+from mlless_nb.money import Cost, Rates, StoreUse, price_profile, profile_names
 from mlless_nb.money.catalogue import RequestPrice
 from mlless_nb.money.cost import COMPONENTS
 from mlless_nb.money.meter import NUSD, to_nusd
@@ -148,6 +148,27 @@ def test_a_cost_is_a_mapping_and_has_its_components_as_attributes() -> None:
         _ = cost.dynamodb
     assert copy.deepcopy(cost) == cost
     assert repr(Cost(**cost)) == repr(cost)
+
+
+def test_what_the_store_did_is_told_beside_the_cost() -> None:
+    told = {"n_puts": 1200, "n_gets": 1, "put_bytes": 5000, "got_bytes": 999, "nusd": 750_000}
+    profile = price_profile("aws-lambda-x86")
+    over_table = StoreUse.of("dynamodb", told, Rates(profile, 1769))
+    assert over_table == StoreUse("dynamodb", 1200, 1, 5000, 999, requests_usd=0.00075)
+    cost = Cost.of_nusd({"dynamodb": 750_000}, over_table)
+    assert cost.store is over_table
+    assert str(cost) == (
+        "$0.000750 (dynamodb $0.000750); frames in dynamodb: 1,200 puts of 5,000 B, 1 get of 999 B ($0.000750)"
+    )
+    assert cost.total == 0.00075  # what is told of the store is a part of it
+    on_servers = StoreUse.of("memcached", {**told, "nusd": 0}, Rates(profile, 1769, store_servers=("memcached", 2)))
+    assert on_servers is not None
+    assert on_servers.start_s == 132
+    assert on_servers.start_usd == pytest.approx(2 * 132 * 0.156 / 3600)
+    assert str(on_servers).endswith("1 get of 999 B, 132 s of start-up ($0.011440)")
+    assert StoreUse.from_json(on_servers.to_json()) == on_servers
+    # Nobody has told: the supervisor is lost, or the record is of an earlier version.
+    assert StoreUse.of("redis", {}, Rates(profile, 1769)) is StoreUse.from_json(None) is None
 
 
 def test_a_store_that_is_priced_is_metered_and_billed() -> None:

@@ -186,7 +186,7 @@ def test_the_exploration_notebook_finds_a_model_within_its_budget(tmp_path: Path
     assert float(found[1]) < 0.9
     assert 0 < float(spent[1]) <= 0.01
     assert "grid-4" in done.stdout
-    assert re.search(r"^setting +rates-", done.stdout, re.MULTILINE)
+    assert re.search(r"^run +rates-", done.stdout, re.MULTILINE)
     kinds = {kind for cell in document.cells for out in cell.get("outputs", []) for kind in out.get("data", {})}
     assert "application/vnd.plotly.v1+json" in kinds
     assert "application/vnd.jupyter.widget-view+json" not in kinds
@@ -207,7 +207,7 @@ def test_the_protocols_notebook_sets_four_side_by_side(tmp_path: Path) -> None:
     assert set(published) == {"bsp", "isp", "ssp", "isp-over-ssp"}
     assert published["isp"] < published["bsp"] / 2
     assert losses["isp"] == pytest.approx(losses["bsp"], rel=0.02)
-    assert re.search(r"^setting +bsp", done.stdout, re.MULTILINE), "the comparison"
+    assert re.search(r"^run +bsp", done.stdout, re.MULTILINE), "the comparison"
 
 
 @pytest.mark.long

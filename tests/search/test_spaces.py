@@ -14,7 +14,7 @@ from mlless_nb import PMF, SGD, Adam, JobError, LogisticRegression, Stop, Traini
 from mlless_nb.errors import MllessError, RunError
 from mlless_nb.search import Sweep, Trial, choice, integer, log_uniform, uniform
 from mlless_nb.search.recipe import recipe_of, tried
-from mlless_nb.search.rungs import Course
+from mlless_nb.search.rungs import TrialLength
 from mlless_nb.search.space import combinations
 from mlless_nb.search.study import Study
 from mlless_nb.telemetry.live import COLUMNS
@@ -92,6 +92,17 @@ def test_successive_halving_keeps_the_best_third() -> None:
     assert not any(off.report(off.ask(lambda draw: JOB), float(loss), 27) for loss in range(9))
 
 
+@pytest.mark.parametrize(("trials", "factor"), [(1, None), (5, None), (6, 3), (20, 3), (None, 3)])
+def test_where_the_best_third_would_be_one_trial_all_run_to_their_ends(trials: int | None, factor: int | None) -> None:
+    assert Study({"a": uniform(0, 1)}, "auto", trials, "auto", 0).factor == factor
+    assert Study({"a": uniform(0, 1)}, "auto", trials, 2, 0).factor == 2
+
+
+def test_a_grid_of_few_trials_runs_whole_to_its_end() -> None:
+    drawing = Study({"a": choice(1, 2, 3)}, "auto", None, "auto", 0)
+    assert not any(drawing.report(drawing.ask(lambda draw: JOB), float(loss), 1) for loss in range(3))
+
+
 def test_fields_are_found_in_the_job_and_its_parts() -> None:
     space = {"learning_rate": choice(1.0, 2.0), "model.rank": choice(3), "workers": choice(2), "epochs": choice(4)}
     job, spaces, _ = tried(recipe_of(JOB, space))
@@ -156,27 +167,27 @@ def test_the_best_trial_is_waited_for(monkeypatch: pytest.MonkeyPatch, loss: flo
 
 @given(epochs=st.floats(1, 500), factor=st.integers(2, 5), at=st.floats(0, 2))
 def test_how_far_a_trial_is(epochs: float, factor: int, at: float) -> None:
-    course = Course({"epoch": epochs}, factor)
+    length = TrialLength({"epoch": epochs}, factor)
     row = dict.fromkeys(COLUMNS, 0.0) | {"epoch": at * epochs}
-    assert course.share(row) == pytest.approx(min(at, 1.0))
-    assert 0 <= course.resource(row) <= factor**3
-    has_come = course.share(row) * factor**3 + 1e-9 >= 1  # type: ignore[operator]
-    assert (course.resource(row) >= 1) == (has_come and row["epoch"] >= 1 - 1e-9)
+    assert length.share(row) == pytest.approx(min(at, 1.0))
+    assert 0 <= length.resource(row) <= factor**3
+    has_come = length.share(row) * factor**3 + 1e-9 >= 1  # type: ignore[operator]
+    assert (length.resource(row) >= 1) == (has_come and row["epoch"] >= 1 - 1e-9)
 
 
 def test_no_trials_are_compared_before_an_epoch() -> None:
-    course = Course({"epoch": 20.0}, 3)  # 1/27 of it is epoch 0.74
+    length = TrialLength({"epoch": 20.0}, 3)  # 1/27 of it is epoch 0.74
     row = dict.fromkeys(COLUMNS, 0.0)
-    assert [course.resource(row | {"epoch": epoch}) for epoch in (0.75, 0.99, 1.0, 2.3)] == [0, 0, 1, 3]
-    assert Course({"step": 40.0}, 3).resource(row | {"step": 20.0, "epoch": 0.5}) == 0
+    assert [length.resource(row | {"epoch": epoch}) for epoch in (0.75, 0.99, 1.0, 2.3)] == [0, 0, 1, 3]
+    assert TrialLength({"step": 40.0}, 3).resource(row | {"step": 20.0, "epoch": 0.5}) == 0
 
 
 def test_the_length_of_a_trial_is_what_ends_it_first() -> None:
     row = dict.fromkeys(COLUMNS, 0.0) | {"epoch": 3.0, "step": 8.0, "spent_usd": 0.25}
-    assert Course.of(JOB, 3).share(row) == pytest.approx(1 / 3)
+    assert TrialLength.of(JOB, 3).share(row) == pytest.approx(1 / 3)
     both = dataclasses.replace(JOB, stop=Stop(epochs=9, steps=10), budget=1.0)
-    assert Course.of(both, 3).share(row) == pytest.approx(0.8)
-    target = Course.of(dataclasses.replace(JOB, stop=Stop(target=0.5)), 3)
+    assert TrialLength.of(both, 3).share(row) == pytest.approx(0.8)
+    target = TrialLength.of(dataclasses.replace(JOB, stop=Stop(target=0.5)), 3)
     assert (target.share(row), target.resource(row)) == (None, 3)
 
 
@@ -184,3 +195,10 @@ def test_without_optuna_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(MllessError, match=r"pip install 'mlless_nb\[sweep\]'"):
         Study({"a": uniform(0, 1)}, "tpe", 5, 3, 0)
+
+
+def test_a_trial_is_shown_in_short() -> None:
+    drawn = {"learning_rate": 0.31622776601683794, "rank": 3}
+    trial = Trial(1, "rates-1", "rates-1-2", drawn, "finished", "9 epochs are done", 0.43857719, 1.0, 9.0, 2.0, 3e-4)
+    assert repr(trial) == "<Trial 'rates-1': finished, learning_rate=0.3162, rank=3, loss 0.4386, $0.000300>"
+    assert repr(Trial(2, "rates-2")) == "<Trial 'rates-2': starting, $0.000000>"

@@ -83,7 +83,7 @@ def assert_within(sweep: Sweep, cap_usd: float) -> None:
 
 def test_weak_trials_stop_early_and_the_best_model_comes_back() -> None:
     session = mlless_nb.session(budget=0.05)
-    sweep = mlless_nb.sweep(JOB, RATES, budget=0.02, name="rates", seed=3)
+    sweep = mlless_nb.sweep(JOB, RATES, budget=0.02, halving=3, name="rates", seed=3)
     assert sweep.status == "running"
     with pytest.raises(CommandError, match="a sweep called 'rates' is live"):
         mlless_nb.sweep(JOB, RATES, budget=0.01, name="rates")
@@ -132,7 +132,7 @@ def test_far_too_many_workers_are_told_once_before_any_trial(monkeypatch: pytest
         (JOB, {"trials": 0}, JobError, "trials=0"),
         (JOB, {"parallel": 99}, JobError, "parallel=99: must be at most 32"),
         (JOB, {"sampler": "best"}, JobError, "sampler='best': must be 'auto' or"),
-        (JOB, {"halving": 1}, JobError, 'halving=1: must be an integer from 2 to 10, or "off"'),
+        (JOB, {"halving": 1}, JobError, 'halving=1: must be an integer from 2 to 10, "auto" or "off"'),
         (JOB, {"halving": "of"}, JobError, "halving='of': must be an integer from 2 to 10"),
         (JOB, {"name": "two words"}, JobError, "name='two words'"),
         (JOB, {"space": None}, JobError, "what settings are drawn from"),

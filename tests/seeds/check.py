@@ -17,6 +17,9 @@ from .world import Outcome, World, simulate
 REPLAY = "(cd tests && ../.venv/bin/python -m seeds {})"
 #: How a run may end that had faults or commands.
 ENDS = ("finished", "stopped", "capped")
+#: Faults after which the bill of a run that finishes has all that its functions have lived. Not among them: a frozen
+#: process, of which nobody hears, and data that is lost with what functions had reported.
+BILLED = {"kill", "kill at", "slow start", "never starts", "duplicate", "part lost", "part damaged", "storage fails"}
 #: Reasons of "failed" that are right: a run that gets no further is given up.
 GIVEN_UP = ("restarts the run is no further than step",)
 
@@ -55,6 +58,10 @@ def check(world: World, outcome: Outcome) -> None:
     # What functions send that come back after the end expires within a day.
     if any(world.topics.messages.values()) and not world.outlived:
         raise WrongError(f"messages are left: {world.topics.messages}")
+    # With a broker, a supervisor that took over does not know how long successors have waited before it was there.
+    is_billed = scenario.room_s is None and scenario.keeps_messages and {one.kind for one in scenario.faults} <= BILLED
+    if outcome.status == "finished" and is_billed and outcome.billed_s < 0.999 * world.lived_s:
+        raise WrongError(f"{outcome.billed_s:.2f} s of functions are billed, and they have lived {world.lived_s:.2f} s")
     is_last = outcome.status == "finished" or (outcome.status == "stopped" and "the model is" not in outcome.reason)
     if is_last and scenario.problem.promises_bits and outcome.params is not None:
         # A run that is stopped while it goes on from a checkpoint ends before the newest step of its history.

@@ -24,7 +24,7 @@ class Launcher:
     """See `LithopsLauncher`."""
 
     n_cores = 0
-    executor_id, folder, newest, can_functions_invoke, cloud = "simulated", "", "", False, None
+    executor_id, folder, can_functions_invoke, cloud = "simulated", "", False, None
     process_groups, temporary_paths, place = (), (), ("simulated", "bucket")
 
     def __init__(self, world: Any) -> None:
@@ -32,13 +32,25 @@ class Launcher:
         self.is_local, self.lifetime_s = world.scenario.is_local, world.scenario.lifetime_s
         self.objects = SimObjects(world.objects, world.network, lambda: False)
         self._seen: set[int] = set()
+        self._jobs: dict[str, list[Any]] = {}
         self.gone_at: float | None = None
 
     def invoke(self, payloads: list[str]) -> None:
         """See `LithopsLauncher`."""
         self.gone_at = None
+        first = len(self._world.processes)
         for payload in payloads:
             self._world.invoke(payload)
+        self._jobs[str(len(self._jobs))] = self._world.processes[first:]
+
+    @property
+    def newest(self) -> str:
+        """See `LithopsLauncher`."""
+        return str(len(self._jobs) - 1)
+
+    def has_job_ended(self, key: str) -> bool:
+        """See `LithopsLauncher`."""
+        return self.is_local and not any(process.is_alive for process in self._jobs[key])
 
     def has_ended(self) -> bool:
         """See `LithopsLauncher`."""

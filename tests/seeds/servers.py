@@ -15,6 +15,7 @@ from typing import Any
 from mlless_nb.bus.base import MAX_BATCH, check_message
 from mlless_nb.errors import ServiceError
 from mlless_nb.exchange import Arrival, Closing, Frame, FrameKey, MemoryCoordinator, MemoryHub, RoundRequest, StepEntry
+from mlless_nb.function.second_start import SECOND
 from mlless_nb.storage.objects import MemoryObjects
 
 from .clock import Clock, Condition, Process, SimThread, current
@@ -207,7 +208,8 @@ class Witness:
         hub = self._hub
         if name == "refund" and arguments[0] < 0:
             self._overrun_nusd -= arguments[0]
-            if arguments[0] < -self._most_nusd:
+            is_second = arguments[2:] and arguments[2] >= SECOND  # it has none
+            if arguments[0] < -self._most_nusd and not is_second:
                 raise WrongError(f"a function spent {-arguments[0]} nano-dollars beyond its grant")
         if hub.cap is not None and hub.reserved > hub.cap + self._overrun_nusd and name != "create":
             raise WrongError(f"{hub.reserved} nano-dollars are committed, the cap is {hub.cap} ({name})")

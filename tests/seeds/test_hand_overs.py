@@ -50,7 +50,7 @@ class Refusing(World):
 
 
 @pytest.mark.parametrize("slot", [-1, 0])
-@pytest.mark.parametrize(("n", "refuses"), [(1, False), (2, False), (2, True)])
+@pytest.mark.parametrize(("n", "refuses"), [(1, False), pytest.param(2, False, marks=pytest.mark.long), (2, True)])
 def test_a_successor_that_does_not_start_is_asked_for_again(slot: int, n: int, refuses: bool) -> None:
     """The run was stopped, "the functions' lifetime of 60 s is nearly over"; one refusal failed it."""
     scenario = Scenario(7, Problem("logistic", "BSP", 2, 1300), is_local=False, lifetime_s=60.0, lease_s=1.0)
@@ -73,7 +73,7 @@ def test_successors_that_never_start_are_asked_for_at_most_three_times_by_each_s
     assert "lifetime of 60 s is nearly over" in outcome.reason
 
 
-@pytest.mark.parametrize("keeps_messages", [True, False])
+@pytest.mark.parametrize("keeps_messages", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_a_supervisor_that_takes_over_does_not_ask_again_for_successors_that_start(keeps_messages: bool) -> None:
     """It asked for another one for a worker whose successor the one before it had asked for in its last second."""
     problem, n_overlapping = Problem("logistic", "BSP", 2, 400), 0
@@ -141,6 +141,7 @@ def test_a_successor_that_a_lost_supervisor_has_asked_for_and_that_does_not_star
     assert not any("training goes on from" in text for text in outcome.told)
 
 
+@pytest.mark.long
 def test_a_backend_that_refuses_functions_does_not_keep_the_driver_from_its_work() -> None:
     """It heard nothing until they were invoked, for up to 13 seconds, and commands stayed pending."""
     scenario = Scenario(7, Problem("logistic", "BSP", 3, 900), is_local=False, lifetime_s=60.0, lease_s=1.0)
@@ -198,6 +199,7 @@ def test_a_replacement_whose_slot_a_waiting_successor_has_taken_returns_its_mone
     assert any(f"{replacement}: refund(" in line for line in world.trace)
 
 
+@pytest.mark.long
 def test_after_a_restart_a_hand_over_does_not_wait_for_a_checkpoint_that_was_planned_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -18,18 +18,18 @@ import numpy as np
 from mlless_nb import CommandError
 from mlless_nb.bus.messages import Invocation, Message
 from mlless_nb.driver import driver
-from mlless_nb.driver.ending import last_word, remains, teardown
+from mlless_nb.driver.ending import remains, substitute_supervisor, teardown
 from mlless_nb.driver.launch import invocations
 from mlless_nb.driver.launch.allowance import Allowance
-from mlless_nb.driver.recovery import leavers, recovery
+from mlless_nb.driver.recovery import leaving_workers, recovery
 from mlless_nb.driver.running import attending, commands, contact
 from mlless_nb.exchange import MemoryHub, in_parts, memory
-from mlless_nb.function import entry, succession
+from mlless_nb.function import entry, second_start, succession
 from mlless_nb.money import budget
 from mlless_nb.storage.objects import MemoryObjects
-from mlless_nb.supervisor import away
 from mlless_nb.supervisor import loop as supervisor_loop
-from mlless_nb.worker import attempts, checkpoints, ending
+from mlless_nb.supervisor import outage
+from mlless_nb.worker import attempts, checkpoints, final_model
 from mlless_nb.worker import loop as worker_loop
 
 from .clock import Clock, Condition, Process, Threading, Time, current
@@ -37,7 +37,7 @@ from .platform import Feed, Record, Services, Tracker, packed
 from .scenario import Fault, Scenario
 from .servers import Network, SimBus, SimCoordinator, SimObjects, Topics, Witness
 
-assert last_word  # imported before the defaults are replaced
+assert substitute_supervisor  # imported before the defaults are replaced
 
 #: Virtual seconds after which a run counts as hanging: leases and the longest wait in the package for each fault.
 PATIENCE_S = 1500.0
@@ -75,7 +75,8 @@ class World:
         self.before = set(self.objects.blobs)
         self.processes: list[Process] = []
         self.invocations: dict[Process, Invocation] = {}
-        self.spans: list[tuple[Invocation, float, Process]] = []
+        self.began_s: dict[Process, float] = {}
+        self.lived_s = 0.0  # of all functions that have ended, together
         self.counts: dict[tuple[str, str], int] = {}
         self._fails_until = 0.0
         self._pids = 100
@@ -148,6 +149,7 @@ class World:
         if not process.is_alive:
             return
         self.note(f"{process.name} starts")
+        self.began_s[process] = self.clock.now
         process.spawn(lambda: self._function(payload), is_main=True)
         self.clock.at(self.clock.now + self.scenario.lifetime_s, process.kill)
 
@@ -157,6 +159,7 @@ class World:
         self.note(f"{current().process.name} returned {said[:150]}")
 
     def _ended(self, process: Process) -> None:
+        self.lived_s += self.clock.now - self.began_s.get(process, self.clock.now)
         self.note(f"{process.name} ended, {process.error!r}" if process.error else f"{process.name} ended")
 
     @property
@@ -237,8 +240,8 @@ def installed(world: World) -> Iterator[None]:
             for name, value in what.items():
                 stack.enter_context(mock.patch.object(where, name, value))
 
-        of_workers = memory, in_parts, attempts, ending, succession
-        for module in (*of_workers, away, driver, attending, contact, leavers, recovery, teardown, commands):
+        of_workers = memory, in_parts, attempts, final_model, succession
+        for module in (*of_workers, outage, driver, attending, contact, leaving_workers, recovery, teardown, commands):
             put(module, time=seconds)
         put(remains, keys_left=lambda *_: None, time=seconds)
         put(budget, time=seconds, threading=threads, os=system)
@@ -251,6 +254,7 @@ def installed(world: World) -> Iterator[None]:
             open_coordinator=lambda urls, job_id, generation, nonce, *_: world.open_log(nonce),
             open_patiently=lambda *_: SimBus(world.topics, world.network),
         )
+        put(second_start, open_bus=lambda *_, **__: SimBus(world.topics, world.network))
         for module in (invocations, teardown):
             put(module, LEASE_S=scenario.lease_s)
         put(driver, Services=lambda job, run_id: Services(world), Record=Record, Tracker=Tracker)
@@ -281,6 +285,8 @@ class Outcome:
         Whether an event says that the last rows may be missing.
     told_missing : list of int
         The steps before the last row that are missing, as events say.
+    billed_s : float
+        Seconds of functions that the bill is for.
     """
 
     status: str
@@ -294,6 +300,7 @@ class Outcome:
     last_step: int = 0
     tells_of_gap: bool = False
     told_missing: list[int] = dataclasses.field(default_factory=list)
+    billed_s: float = 0.0
 
 
 def _told_missing(events: list[str]) -> list[int]:
@@ -350,4 +357,5 @@ def simulate(world: World) -> Outcome:
         made.run.telemetry.state.step,
         any("missing in its history" in event.text for event in made.run.telemetry.state.events),
         _told_missing([event.text for event in made.run.telemetry.state.events]),
+        (made.run.cost.workers + made.run.cost.supervisor) / made._plan.rates.function_usd_s,
     )

@@ -208,6 +208,11 @@ def test_what_bounded_staleness_cannot_do() -> None:
         Workload(workers=4, sync=SSP(3), pattern="scatter-reduce")
 
 
+def test_no_leader_of_a_workload_is_simulated() -> None:
+    with pytest.raises(JobError, match="no leader of a workload"):
+        simulate(Workload(workers=4, pattern="allreduce"), free())
+
+
 def test_the_tuner_is_the_real_one() -> None:
     """Fewer workers move the model nearly as far: some are let go, and the target is reached all the same."""
     curve = PowerCurve(start=2.0, floor=1.0, speed=0.2, noise=0.001, full_workers=12, noise_workers=0.1)
@@ -335,7 +340,7 @@ def test_curves() -> None:
     assert [SentFraction(2.0, 1.0, 1.0).at(t, 2) for t in (1, 2, 4)] == [1.0, 0.5, 0.25]
 
 
-@pytest.mark.parametrize("pattern", ["broadcast", "scatter-reduce"])
+@pytest.mark.parametrize("pattern", ["broadcast", "scatter-reduce", "allreduce"])
 @pytest.mark.parametrize("sync", [BSP(), ISP(0.7)])
 def test_training_in_earnest_does_what_one_worker_would(pattern: str, sync: Any) -> None:
     """The real replica in virtual time: workers that share minibatches get where one with all of them gets."""

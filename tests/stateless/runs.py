@@ -99,7 +99,7 @@ def lose_one_of_each_stage(patch: pytest.MonkeyPatch, lost: set[str]) -> None:
 
     def kill(self: StatelessRun, timeout_s: float) -> list[Message]:
         found = messages(self, timeout_s)
-        lost.update(entry["stage"] for entry in self.ledger.trace if entry["error"])
+        lost.update(entry["stage"] for entry in self.reports.trace if entry["error"])
         for message in found:
             if isinstance(message, Done) and message.error:
                 lost.add(message.stage)

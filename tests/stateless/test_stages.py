@@ -17,11 +17,11 @@ from mlless_nb.bus.messages import Invocation
 from mlless_nb.exchange import Plan
 from mlless_nb.job.stop_rules import Verdict
 from mlless_nb.models import model_from_json
-from mlless_nb.stateless.course import Course
 from mlless_nb.stateless.events import EVENTS
+from mlless_nb.stateless.function_reports import FunctionReports
 from mlless_nb.stateless.functions import MAP_REDUCE
+from mlless_nb.stateless.judge import Judge
 from mlless_nb.stateless.keys import model_key
-from mlless_nb.stateless.ledger import Ledger
 from mlless_nb.stateless.messages import Call, Done
 from mlless_nb.stateless.stage import Made, Stage
 from mlless_nb.storage.checkpoint import Progress
@@ -65,27 +65,27 @@ class Platform:
         made, *_ = [stages[call.stage](stage) for _ in range(self._times)]
         return made
 
-    def call(self, stage: str, step: int, index: int, course: Course, n_reducers: int = 0) -> Call:
+    def call(self, stage: str, step: int, index: int, judge: Judge, n_reducers: int = 0) -> Call:
         key = model_key("job", step - 1)
-        about = course.rate_factor, course.evaluates_next
+        about = judge.rate_factor, judge.evaluates_next
         return Call(vars(self.job), stage, step, index, 0, 0, 0.0, key, *about, n_reducers=n_reducers)
 
 
 def map_reduce(platform: Platform) -> Verdict:
     """Train as the driver of a map-reduce run does."""
-    course = Course(platform.job)
+    judge = Judge(platform.job)
     while True:
-        step = course.step + 1
+        step = judge.step + 1
         for slot in range(platform.job.n_workers):
-            platform.do(platform.call("update", step, slot, course))
-        made = platform.do(platform.call("reduce", step, 0, course))
-        if verdict := course.observe(made.stats, has_emerged=made.has_emerged):
+            platform.do(platform.call("update", step, slot, judge))
+        made = platform.do(platform.call("reduce", step, 0, judge))
+        if verdict := judge.observe(made.stats, has_emerged=made.has_emerged):
             return verdict
 
 
 def events(platform: Platform, n_reducers: int) -> Verdict:
     """Let functions invoke each other until one says that the run ends."""
-    platform.calls.append(platform.call("launch", 1, 0, Course(platform.job), n_reducers))
+    platform.calls.append(platform.call("launch", 1, 0, Judge(platform.job), n_reducers))
     ended: Verdict | None = None
     while platform.calls:
         made = platform.do(platform.calls.pop(0))
@@ -109,7 +109,7 @@ def test_every_job_has_the_bits_of_workers(job: Job, times: int, n_reducers: int
 
 def test_a_function_that_was_lost_once_counted_has_the_next_stage_started_by_its_successor() -> None:
     platform = Platform(Job(PMF(rank=2), OPTIMIZERS[0], BSP(), 2, 1, "mean", {}), 1)
-    first, last = (platform.call("update", 1, slot, Course(platform.job), 3) for slot in (0, 1))
+    first, last = (platform.call("update", 1, slot, Judge(platform.job), 3) for slot in (0, 1))
     platform.do(first)
     assert not platform.calls
     platform.do(last)
@@ -124,11 +124,11 @@ def test_losses_that_were_stored_lead_to_the_same_course() -> None:
     job = dataclasses.replace(_ratings_job(), ends_settled=True, schedule="auto", eval_every=1)
     draws = np.random.default_rng(0)
     sums = [(float(loss), 1.0, float(loss), 1.0) for loss in 1.0 + 0.01 * draws.random(40)]
-    whole = Course(job)
+    whole = Judge(job)
     for stats in sums:
-        resumed = Course(job, **whole.to_json())
-        for course in (whole, resumed):
-            course.observe(stats, has_emerged=True)
+        resumed = Judge(job, **whole.to_json())
+        for judge in (whole, resumed):
+            judge.observe(stats, has_emerged=True)
         assert vars(resumed) | {"_rules": 0, "_schedule": 0, "_model": 0} == vars(whole) | {
             "_rules": 0,
             "_schedule": 0,
@@ -141,20 +141,20 @@ def test_losses_that_were_stored_lead_to_the_same_course() -> None:
 
 def test_a_report_counts_once_and_a_lost_function_is_billed_with_its_grant() -> None:
     job = _ratings_job()
-    ledger = Ledger(job, RATES)
+    reports = FunctionReports(job, RATES)
     first = Call(vars(job), "update", 1, 0, 0, 500, 0.0, "model")
-    ledger.launch(first)
+    reports.launch(first)
     done = Done("update", 1, 0, 0, 1, 0.0, 0.1, 0.2, 80, 30)
-    assert [ledger.take(done), ledger.take(done)] == [True, False]
-    assert not ledger.take(dataclasses.replace(done, attempt=7))  # nobody has invoked it
+    assert [reports.take(done), reports.take(done)] == [True, False]
+    assert not reports.take(dataclasses.replace(done, attempt=7))  # nobody has invoked it
     again = dataclasses.replace(first, index=1)
-    ledger.launch(again)
-    ledger.lose(again.task)
-    bill = ledger.costs_nusd(0.0, 7)
+    reports.launch(again)
+    reports.lose(again.task)
+    bill = reports.costs_nusd(0.0, 7)
     assert (bill["workers"], bill["storage"]) == (50 + 500, 37)
-    assert ledger.take(dataclasses.replace(done, index=1))  # it was only late
-    assert ledger.costs_nusd(0.0, 0)["workers"] == 100
-    assert [entry["error"] for entry in ledger.take_trace()] == ["", "lost", ""]
+    assert reports.take(dataclasses.replace(done, index=1))  # it was only late
+    assert reports.costs_nusd(0.0, 0)["workers"] == 100
+    assert [entry["error"] for entry in reports.take_trace()] == ["", "lost", ""]
 
 
 def _ratings_job() -> Invocation:

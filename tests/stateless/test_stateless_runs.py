@@ -74,6 +74,8 @@ def test_a_lost_function_of_any_stage_is_replaced_and_the_bits_stay(model: str) 
                 lost |= {entry["stage"] for entry in ours.trace if entry["error"]}
                 check_alike(ours, theirs)
                 assert ours.telemetry.state.events[-1].text.endswith("Everything is shut down")
+                assert ours.left
+                assert not any(ours.left.values()), ours.left
         assert lost == stages
 
 
@@ -88,7 +90,7 @@ def test_no_step_needs_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_function_is_late_after_a_multiple_of_the_longest_so_far() -> None:
-    ours = SimpleNamespace(money=SimpleNamespace(start_s=2.0), ledger=SimpleNamespace(longest_s={"update": 25.0}))
+    ours = SimpleNamespace(money=SimpleNamespace(start_s=2.0), reports=SimpleNamespace(longest_s={"update": 25.0}))
     assert StatelessRun.patience_s(ours, "update") == 100.0  # type: ignore[arg-type]
     assert StatelessRun.patience_s(ours, "reduce") == 30.0  # type: ignore[arg-type]
     ours.money.start_s = 60.0  # a slow start is not late

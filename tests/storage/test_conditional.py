@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -67,6 +68,17 @@ def test_an_object_is_made_once_and_replaced_by_who_has_read_it(storage: Conditi
     assert (storage.objects.gets, storage.objects.puts) == (3, 5)  # all are billed
     assert storage.objects.get("runs/a") == b"3"
     assert storage.objects.list("runs/") == ["runs/a"]
+
+
+def test_the_clock_of_a_folder_goes_on_though_the_time_of_day_is_set_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Functions that started after it were billed from their first line on, and leases seemed to have run out."""
+    monkeypatch.setattr("lithops.storage.backends.localhost.localhost.LITHOPS_TEMP_DIR", "")  # to be put back
+    storage = in_folder(str(tmp_path))
+    before_s = storage.now_s()
+    monkeypatch.setattr(time, "time", lambda: before_s - 3600.0)
+    assert 0.0 <= storage.now_s() - before_s < 60.0
 
 
 def test_the_conditions_are_tried_out_and_nothing_is_left(storage: Conditional) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mlless_nb.exchange.frame_count import FrameCount
 from mlless_nb.money import Rates, price_profile
 from mlless_nb.money.budget import Prepaid
 from mlless_nb.supervisor.bill import Bill
@@ -43,6 +44,33 @@ def test_requests_to_the_frame_store_are_a_part_of_their_own() -> None:
     assert (bill.by_component(1.0)["storage"], bill.by_component(1.0)["dynamodb"]) == (200, 400)
     assert plain.by_component(1.0)["storage"] == 600
     assert sum(bill.by_component(1.0).values()) == sum(plain.by_component(1.0).values()) == bill.spent(1.0)
+
+
+def test_frames_of_every_function_that_had_a_slot_count_as_far_as_it_told() -> None:
+    prepaid = Prepaid(RATES, 0, lambda: 0.0, lambda: 0, with_servers=True)
+    bill = Bill(RATES, 2, prepaid, 0, "dynamodb")
+    bill.note_requests(0, 500, 8.0, FrameCount(4, 8, 40, 80))
+    bill.replace(0, 10.0, 12.0)
+    bill.note_requests(0, 700, 9.0, FrameCount(5, 10, 50, 100))  # of the lost one
+    bill.note_requests(0, 300, 13.0, FrameCount(1, 2, 10, 20))
+    bill.succeed(1, 13.0)
+    bill.hand_over(1, 14.0, spent=9000, storage=400, stored=300, frames=FrameCount(7, 14, 70, 140))
+    bill.note_requests(1, 350, 11.0, FrameCount(6, 12, 60, 120))  # read after its last word
+    bill.close(1, spent=9000, storage=100, stored=100, frames=FrameCount(2, 4, 20, 40))
+    bill.close(0, spent=9000, storage=600, stored=500, frames=FrameCount(3, 6, 30, 60))
+    assert bill.store_use == {"n_puts": 17, "n_gets": 34, "put_bytes": 170, "got_bytes": 340, "nusd": 900}
+
+
+def test_a_supervisor_that_did_not_hear_of_earlier_functions_bills_their_slots_from_the_start() -> None:
+    """It billed the newest function of each slot alone once that had ended: with RabbitMQ, half of a long run."""
+    prepaid = Prepaid(RATES, 0, lambda: 5.0, lambda: 0, with_servers=True)
+    bill = Bill(RATES, 2, prepaid, 0, began_s=90.0, invoked_s=88.0, was_told=False)
+    bill.succeed(0, 99.0)
+    bill.hand_over(0, 100.0, spent=RATES.function_nusd(40.0) + 600, storage=600, stored=0)
+    bill.close(0, spent=RATES.function_nusd(2.0), storage=0)
+    bill.close(1, spent=RATES.function_nusd(3.0), storage=0)
+    spans = RATES.function_nusd(100.0) + RATES.function_nusd(2.0) + RATES.function_nusd(95.0)
+    assert bill.by_component(95.0)["workers"] == spans
 
 
 def test_functions_that_are_replaced_are_billed_until_they_were_lost_and_from_when_they_were_invoked() -> None:
@@ -111,6 +139,19 @@ def test_a_supervisor_that_takes_over_bills_those_before_it() -> None:
     assert alone.by_component(40.0)["supervisor"] == RATES.function_nusd(30.0) + RATES.function_nusd(9.5)
 
 
+def test_the_driver_that_concludes_a_run_bills_each_supervisor_once_and_all_from_the_start() -> None:
+    """It billed itself for the whole run, beside the supervisors that it had heard of."""
+    prepaid = Prepaid(RATES, 0, lambda: 40.0, lambda: 0, with_servers=True)
+    bill = Bill(RATES, 1, prepaid, 0, began_s=1.2)
+    bill.stand_in(was_told=True)
+    assert bill.by_component(40.0)["supervisor"] == RATES.function_nusd(40.0)
+    bill.change_supervisor(10.0, 10.2)
+    assert bill.by_component(40.0)["supervisor"] == RATES.function_nusd(10.0) + RATES.function_nusd(40.0 - 10.2)
+    bill.stand_in(was_told=False)
+    bill.close(0, spent=RATES.function_nusd(5.0), storage=0)  # the function that had the slot last
+    assert bill.by_component(40.0)["workers"] == RATES.function_nusd(40.0)
+
+
 def test_a_successor_is_billed_beside_the_function_that_hands_over_to_it() -> None:
     prepaid = Prepaid(RATES, 0, lambda: 0.0, lambda: 0, with_servers=True)
     bill = Bill(RATES, 1, prepaid, 0)
@@ -146,7 +187,7 @@ def test_successors_that_start_in_vain_as_the_run_ends_are_billed_for_their_star
     both = RATES.function_nusd(60.0) + RATES.function_nusd(2.5)
     assert (costs["workers"], costs["supervisor"]) == (both, both)
     bill.change_supervisor(60.5, 59.1)  # it has started, and takes over
-    assert bill.by_component(61.0)["supervisor"] == RATES.function_nusd(60.5) + RATES.function_nusd(61.0)
+    assert bill.by_component(61.0)["supervisor"] == RATES.function_nusd(60.5) + RATES.function_nusd(61.0 - 59.1)
 
 
 def test_successors_on_a_cloud_of_which_nobody_hears_are_billed_what_they_were_granted_for_their_start() -> None:
@@ -220,3 +261,21 @@ def test_a_successor_that_could_not_be_invoked_costs_nothing() -> None:
     bill.succeed(0, 51.0)
     bill.forget(0)  # it was, after all
     assert bill.waiting == [0]
+
+
+def test_a_successor_that_takes_the_slot_of_a_lost_function_leaves_that_on_the_bill() -> None:
+    """It says so before the driver says who was replaced; what the lost one had lived was in no bill."""
+    prepaid = Prepaid(RATES, 0, lambda: 0.0, lambda: 0, with_servers=True)
+    bill = Bill(RATES, 1, prepaid, 0)
+    assert not bill.begin(0, 0.5, 0.6)
+    bill.invoke(0, 48.0)
+    bill.succeed(0, 50.0)
+    assert not bill.begin(0, 0.51, 52.0)  # the run goes on from a checkpoint
+    assert bill.begin(0, 50.01, 60.0)
+    spans = RATES.function_nusd(60.0 - 0.51) + RATES.function_nusd(70.0 - 50.01)
+    assert (bill.waiting, bill.by_component(70.0)["workers"]) == ([], spans)
+    bill.replace(0, 59.9, 59.9)
+    assert bill.by_component(70.0)["workers"] == spans
+    bill.replace(0, 80.0, 81.0)  # that one is lost, too
+    spans = RATES.function_nusd(60.0 - 0.51) + RATES.function_nusd(80.0 - 50.01) + RATES.function_nusd(4.0)
+    assert bill.by_component(85.0)["workers"] == spans

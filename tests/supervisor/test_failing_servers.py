@@ -12,7 +12,7 @@ from supervisor.test_missing import left, supervisor
 from mlless_nb.bus.messages import BY_USER, Command, Left, LetGo, Ready, Replaced, Started
 from mlless_nb.exchange import LostData, MemoryHub, Plan, Restart, StepEntry
 from mlless_nb.exchange.step_report import Report
-from mlless_nb.supervisor import away
+from mlless_nb.supervisor import outage
 from mlless_nb.supervisor.loop import Supervisor
 
 
@@ -54,7 +54,7 @@ def test_servers_that_fail_while_a_supervisor_takes_over_are_waited_for(
     request_: str, error: Callable[[], Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run failed, "the supervisor failed: ConnectionError"."""
-    monkeypatch.setattr(away, "AWAY_POLL_S", 0.0)
+    monkeypatch.setattr(outage, "OUTAGE_POLL_S", 0.0)
     hub = run_of_two()
     for step in (1, 2, 3):
         hub.log_step(StepEntry(step, float(step), {0: Report(1.0, 1.0), 1: Report(1.0, 1.0)}))
@@ -79,33 +79,33 @@ def test_messages_that_no_supervisor_has_read_are_not_older_than_the_restart_tha
     news = [LetGo(1, [0], 30.0), left(1, 8)]  # the latter had not heard of the restart
     for message in [Replaced(1, 4, [], 20.0, 20.0), *news] if is_told_again else news:
         bus.send("supervisor", message.encode())
-    made._hearing.catch_up(is_told_again=is_told_again)
+    made._incoming.catch_up(is_told_again=is_told_again)
     assert made._workers.ended.keys() == {0}
-    assert (made._hearing.restart, made._hearing.base) == (1, 4)
+    assert (made._incoming.restart, made._incoming.base) == (1, 4)
 
 
-# -- hearing
+# -- incoming messages
 
 
 def hear(made: Supervisor, error: type[Exception] = redis.ConnectionError) -> None:
     """Hear messages twice; the first time a server fails."""
     with pytest.raises(error):
-        made._hearing.hear(0.0)
-    assert made._hearing.done == {}
-    made._hearing.hear(0.0)
+        made._incoming.receive(0.0)
+    assert made._incoming.done == {}
+    made._incoming.receive(0.0)
 
 
 def test_messages_that_came_with_one_that_could_not_be_handled_are_heard() -> None:
     made, bus, _ = supervisor(run_of_two(Plan(1, {1: 5})))
     made._workers.started.clear()
-    made._hearing.take(left(1, 4))
+    made._incoming.take(left(1, 4))
     running = made._bill.n_running
     fails_once(made, "read_plan", away_once)
     for message in (Replaced(1, 1, [0], 5.0, 5.0), Started(0, 0.5, 5.0), Started(1, 0.5)):
         bus.send("supervisor", message.encode())
     hear(made)
     assert made._workers.started == {0, 1}
-    assert made._hearing.replacements == {0: 1}
+    assert made._incoming.replacements == {0: 1}
     assert made._bill.n_running == running
     assert 1 not in made._workers.ended  # it is needed again
 
@@ -127,8 +127,8 @@ def test_a_command_that_could_not_be_carried_out_is_carried_out_once(is_done: bo
     for _ in range(2):  # the driver repeats it
         bus.send("supervisor", Command("a", "scale_in", count=1).encode())
     hear(made)
-    assert made._hearing.done == {"a": ""}
-    assert made._hearing.leaving == made._log.read_plan().leaves.keys() == {1}
+    assert made._incoming.done == {"a": ""}
+    assert made._incoming.leaving == made._log.read_plan().leaves.keys() == {1}
 
 
 @pytest.mark.parametrize("command", [Command("a", "stop"), Command("a", "scale_in", slots=[1])])
@@ -139,11 +139,11 @@ def test_a_command_that_comes_while_the_data_is_lost_is_carried_out_once_it_is_r
     hub.lose()
     bus.send("supervisor", command.encode())
     with pytest.raises(LostData):
-        made._hearing.hear(0.0)
-    assert made._hearing.done == {}
+        made._incoming.receive(0.0)
+    assert made._incoming.done == {}
     hub.create(None, 0, Restart(1, 0), Plan())
-    made._hearing.hear(0.0)
-    assert made._hearing.done == {"a": ""}
+    made._incoming.receive(0.0)
+    assert made._incoming.done == {"a": ""}
     plan = made._log.read_plan()
     assert plan.stop_reason == BY_USER if command.do == "stop" else plan.leaves.keys() == {1}
 
@@ -154,12 +154,12 @@ def test_a_command_that_a_lost_supervisor_has_carried_out_is_not_carried_out_aga
     hub = run_of_two()
     first, *_ = supervisor(hub)
     first._bus.send("supervisor", command.encode())
-    first._hearing.hear(0.0)
+    first._incoming.receive(0.0)
     assert hub.plan.leaves.keys() == {1}
     hub.release(-1)
     second, bus, _ = supervisor(hub, invoked_s=5.0)
     second._take_over()
     bus.send("supervisor", command.encode())  # nobody has acknowledged it
-    second._hearing.hear(0.0)
-    assert second._hearing.done == {"a": ""}
-    assert (hub.plan.leaves.keys(), second._hearing._asked) == ({1}, {1})
+    second._incoming.receive(0.0)
+    assert second._incoming.done == {"a": ""}
+    assert (hub.plan.leaves.keys(), second._incoming._asked) == ({1}, {1})

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
+
+import pytest
+from engine.threads import RATES, Job
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlless_nb.exchange import SUPERVISOR
+from mlless_nb import BSP, PMF, SGD, BackupWorkers
+from mlless_nb.exchange import SUPERVISOR, MemoryHub, Restart
+from mlless_nb.exchange.plan import NO_PLAN
+from mlless_nb.exchange.policies.quorum import MOST_BEHIND
+from mlless_nb.job.sync import Sync
 from mlless_nb.supervisor.checkpoint_times import FIRST_S, FIRST_SHARE, SHARE, CheckpointTimes
 from mlless_nb.supervisor.lifetimes import Lifetimes
 
@@ -85,6 +93,19 @@ def test_a_slot_is_as_old_as_its_function_until_the_successor_that_waits_has_it(
     assert lifetimes.is_over(765.0 + 811.0, [0])
 
 
+def test_a_successor_is_asked_for_once_the_one_before_it_says_that_it_has_the_slot() -> None:
+    """The driver still saw the function that handed over, and took the request for another one for its successor."""
+    for says_so in (True, False):
+        lifetimes = Lifetimes(900.0, 1, 0.0, lease_s=10.0)
+        lifetimes.wait(0, 100.0)
+        lifetimes.hand_over(0, 800.0)
+        assert lifetimes.due(800.0, [0]) == []
+        if says_so:
+            lifetimes.start(0, 100.0)
+        assert lifetimes.due(801.0, [0]) == [0] * says_so
+        assert lifetimes.due(810.0, [0]) == [0] * (not says_so)
+
+
 def test_a_function_says_how_old_it_is_whose_wait_only_an_earlier_supervisor_has_heard_of() -> None:
     """It counted as invoked at the hand-over, until the next supervisor knew better, and ended the run."""
     lifetimes = Lifetimes(900.0, 1, 0.0, lease_s=10.0)
@@ -127,3 +148,21 @@ def test_checkpoints_are_rarer_where_workers_share_cores() -> None:
     own, shared = seconds_of(1.0), seconds_of(0.25)
     assert FIRST_S == own[0] <= shared[0] <= 2.0
     assert abs(len(own) / len(shared) - 4) < 0.5
+
+
+@pytest.mark.parametrize("sync", [BSP(), BackupWorkers(1)])
+def test_no_checkpoint_is_announced_while_a_worker_may_be_before_the_last_one(sync: Sync) -> None:
+    """It learns of the newest one only: each was replaced by a later one before it had taken that many steps."""
+    hub = MemoryHub()
+    hub.create(None, 0, Restart(), NO_PLAN)
+    one = Job(PMF(rank=2), SGD(0.2), sync, 2, 99, "mean", {})
+    times = CheckpointTimes.of(one.invocation(0), RATES, one.model)
+    announced = set[int]()
+    for step in range(1, 100):
+        hub.latest = step
+        if times.is_passed(step) and times.is_due(10.0 * step, step * 10**12):
+            times.announced = hub.announce_checkpoint().checkpoint
+            announced.add(times.announced)
+    behind = MOST_BEHIND if isinstance(sync, BackupWorkers) else 0
+    assert len(announced) == 3 if behind else len(announced) > 40
+    assert all(later > earlier + behind for earlier, later in itertools.pairwise(sorted(announced)))

@@ -51,7 +51,7 @@ def test_a_worker_that_is_lost_after_its_work_is_done_has_ended(is_stored: bool,
     if is_stored:
         objects.put(model_key("job"), b"a model")
     running = made._bill.n_running
-    made._hearing.miss(0, "worker 0 was lost at step 13", 20.0, 12)
+    made._incoming.miss(0, "worker 0 was lost at step 13", 20.0, 12)
     assert made._workers.ended.keys() == ({0} if is_done else set())
     assert made._bill.n_running == running - is_done
     told = [Message.decode(body) for body in bus.receive("driver", 0.0)]
@@ -67,7 +67,7 @@ def test_under_bounded_staleness_a_leavers_peers_go_on_without_its_residual_for_
     hub = MemoryHub()
     hub.create(None, 0, Restart(), Plan(1, {0: 12}))
     made, bus, _ = supervisor(hub, SSP(3))
-    made._hearing.miss(0, "worker 0 was lost", 20.0, step)
+    made._incoming.miss(0, "worker 0 was lost", 20.0, step)
     assert (0 in made._workers.ended, len(bus.receive("driver", 0.0))) == (is_done, not is_done)
 
 
@@ -80,9 +80,9 @@ def test_a_worker_that_left_is_watched_again_if_servers_have_lost_the_steps_sinc
     made, _, objects = supervisor(hub)
     if is_stored:
         objects.put(model_key("job"), b"a model")
-    made._hearing.take(left(1, 4))
+    made._incoming.take(left(1, 4))
     made._bus.send("supervisor", Replaced(1, step, [], 5.0, 5.0, True).encode())
-    assert made._hearing.hear(0.0)
+    assert made._incoming.receive(0.0)
     assert (1 not in made._workers.ended) == again
 
 
@@ -92,7 +92,7 @@ def test_the_last_rows_are_sent_though_the_servers_have_lost_the_budget() -> Non
     made, bus, _ = supervisor(hub)
     made._outgoing._update.rows.append([12.0])
     hub.lose()
-    made._last_word()
+    made._final_message()
     update, _ = [Message.decode(body) for body in bus.receive("driver", 0.0)]
     assert update.rows == [[12.0]]  # type: ignore[attr-defined]
 
@@ -104,16 +104,16 @@ def test_a_worker_that_leaves_without_having_heard_of_a_restart_that_needs_it_is
         hub.create(None, 0, Restart(1, base), Plan(1, {1: 5}))
         made, bus, _ = supervisor(hub)
         if is_heard_first:
-            made._hearing.take(left(1, 4))
+            made._incoming.take(left(1, 4))
         made._bus.send("supervisor", Replaced(1, base, [0], 5.0, 5.0).encode())
-        assert made._hearing.hear(0.0)
-        made._hearing.take(left(1, 4))
+        assert made._incoming.receive(0.0)
+        made._incoming.take(left(1, 4))
         assert (1 not in made._workers.ended) == needed
-        made._hearing.miss(1, "worker 1 was lost at step 5", 20.0, 7)  # step 7 was complete before the restart
+        made._incoming.miss(1, "worker 1 was lost at step 5", 20.0, 7)  # step 7 was complete before the restart
         told = [Message.decode(body) for body in bus.receive("driver", 0.0)]
         assert told == ([Trouble(1, 1, "worker 1 was lost at step 5", is_lost=True)] if needed else [])
         again = dataclasses.replace(left(1, 4), number=1)
-        made._hearing.take(again)
+        made._incoming.take(again)
         assert 1 in made._workers.ended
 
 
@@ -124,15 +124,15 @@ def test_a_lost_worker_is_let_go_once_the_driver_says_so_and_only_then(number: i
     hub, now = MemoryHub(), [0.0]
     hub.create(None, 0, Restart(1, 1), Plan(1, {1: 5}))
     made, bus, _ = supervisor(hub, SSP(3))
-    log, hearing, workers = made._log, made._hearing, made._workers
+    log, incoming, workers = made._log, made._incoming, made._workers
     workers._clock = lambda: now[0]
     for role in ("driver", "0"):
         log.renew(role, 1000.0)
-    hearing.restart, hearing.base = 1, 1
+    incoming.restart, incoming.base = 1, 1
     if has_settled:
         log.refund(0, 1)
     for now[0] in (0.0, 1000.0):
-        hearing.miss_lost(now[0], 7)
+        incoming.miss_lost(now[0], 7)
     assert [Message.decode(body) for body in bus.receive("driver", 0.0)] == [
         Trouble(1, 1, "worker 1 was lost at step 8", is_lost=True)
     ]
@@ -140,16 +140,16 @@ def test_a_lost_worker_is_let_go_once_the_driver_says_so_and_only_then(number: i
     running = made._bill.n_running
     if number is not None:
         bus.send("supervisor", LetGo(number, [1], 30.0).encode())
-        assert hearing.hear(0.0)
+        assert incoming.receive(0.0)
     now[0] = 1e6  # the driver has had its time
-    hearing.miss_lost(now[0], 7)
+    incoming.miss_lost(now[0], 7)
     is_let_go = number == 1
     assert (1 in workers.ended, log.aborted() is None, made._bill.n_running < running) == (is_let_go,) * 3
     assert bus.receive("driver", 0.0) == []
     if is_let_go:
         before = workers.ended[1]
         bus.send("supervisor", LetGo(1, [1], 40.0).encode())
-        assert hearing.hear(0.0)
+        assert incoming.receive(0.0)
         assert workers.ended[1] is before
 
 
@@ -157,11 +157,11 @@ def test_a_worker_that_was_let_go_is_watched_again_if_a_later_restart_needs_it()
     hub = MemoryHub()
     hub.create(None, 0, Restart(1, 4), Plan(1, {1: 5}))
     made, bus, _ = supervisor(hub)
-    made._hearing.restart, made._hearing.base = 1, 4
+    made._incoming.restart, made._incoming.base = 1, 4
     for news in (LetGo(1, [1], 30.0), Replaced(2, 1, [0], 40.0, 40.0)):
         assert (1 in made._workers.ended) == (news != LetGo(1, [1], 30.0))
         bus.send("supervisor", news.encode())
-        assert made._hearing.hear(0.0)
+        assert made._incoming.receive(0.0)
     assert 1 not in made._workers.ended
 
 
@@ -173,9 +173,9 @@ def test_a_restart_that_is_announced_twice_counts_once() -> None:
     spent: list[int] = []
     for _ in range(2):
         bus.send("supervisor", Replaced(1, 4, [0], 20.0, 20.0).encode())
-        made._hearing.hear(0.0)
+        made._incoming.receive(0.0)
         spent.append(made._bill.spent(25.0))
-    assert made._hearing.replacements == {0: 1}
+    assert made._incoming.replacements == {0: 1}
     assert spent[0] == spent[1]
 
 
@@ -187,16 +187,16 @@ def test_a_successor_whose_lease_was_gone_at_the_hand_over_gets_the_slot_later()
     hub.latest = 7
     made._log.renew("0", 1e6)
     bus.send("supervisor", Ready(0, 20.0, 20.0).encode())
-    made._hearing.hear(0.0)
+    made._incoming.receive(0.0)
     assert hub.plan.hand_overs == {0: 8}
     made._successors.watch_waiting(21.0, 8)  # it has no lease, for less than a half of one
     hub.latest = 10
-    made._log.renew("0-heir", 1e6)
+    made._log.renew("0-successor", 1e6)
     for step, hand_over in ((8, 8), (9, 11), (10, 11)):
         made._successors.watch_waiting(22.0, step)
         assert hub.plan.hand_overs == {0: hand_over}
     assert made._bill.waiting == [0]
-    made._log.bury("0-heir")
+    made._log.bury("0-successor")
     lease_s = made._job.lease_s
     made._successors.watch_waiting(30.0, 10)
     assert made._bill.waiting == [0]

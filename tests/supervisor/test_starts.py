@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from supervisor.test_missing import supervisor
 
-from mlless_nb.bus.messages import Started
-from mlless_nb.exchange import MemoryHub
+from mlless_nb.bus.messages import Started, StartedTwice
+from mlless_nb.exchange import MemoryHub, Plan, Restart
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,20 @@ def test_it_is_told_who_started_cold(
     made, _, _ = supervisor(MemoryHub())
     made._workers.started.clear()
     told: list[str] = []
-    monkeypatch.setattr(made._hearing, "_tell", told.append)
+    monkeypatch.setattr(made._incoming, "_add_event", told.append)
     for slot, (start_s, is_cold) in enumerate(starts):
-        made._hearing.take(Started(slot, start_s, is_cold=is_cold))
+        made._incoming.take(Started(slot, start_s, is_cold=is_cold))
     assert told == [text]
+
+
+@pytest.mark.parametrize(
+    ("slot", "who", "component"), [(1, "Worker 1", "workers"), (-1, "The supervisor", "supervisor")]
+)
+def test_a_function_that_was_started_twice_is_billed_and_told(slot: int, who: str, component: str) -> None:
+    made, _, _ = supervisor(hub := MemoryHub())
+    hub.create(None, 0, Restart(), Plan())
+    before = made._bill.by_component(3.0)[component]
+    made._incoming.take(StartedTwice(slot, 61_000))
+    assert made._bill.by_component(3.0)[component] == before + 61_000
+    ((_, text),) = made._outgoing._update.sentences
+    assert text == f"{who} was started twice; the second function left at once, and cost $0.000061"

@@ -30,8 +30,8 @@ def test_many_workers_share_entries(n_workers: int) -> None:
 
 def test_times_are_moving_means_and_made_once_a_second() -> None:
     workers: Any = SimpleNamespace(started={0}, ended={})
-    hearing: Any = SimpleNamespace(leaving=set(), replacements={})
-    times = WorkerTimes(workers, hearing)
+    incoming: Any = SimpleNamespace(leaving=set(), replacements={})
+    times = WorkerTimes(workers, incoming)
     first = times.state({0: Report(compute_s=0.01)}, 1.0)
     assert (first["n_workers_started"], first["worker_times"][0][2]) == (1, 0.01)
     assert "worker_times" not in times.state({0: Report(compute_s=0.02)}, 1.5)
@@ -41,10 +41,18 @@ def test_times_are_moving_means_and_made_once_a_second() -> None:
     assert "worker_times" not in times.state({}, 9.0)
 
 
+def test_there_are_no_entries_before_the_second_step() -> None:
+    """The first step's report comes before its times are known: a second of columns without bars."""
+    workers: Any = SimpleNamespace(started={0}, ended={})
+    times = WorkerTimes(workers, SimpleNamespace(leaving=set(), replacements={}))  # type: ignore[arg-type]
+    assert "worker_times" not in times.state({0: Report()}, 1.0)
+    assert times.state({0: Report(compute_s=0.01)}, 1.1)["worker_times"][0][2] == 0.01
+
+
 def test_nobody_is_shown_waiting_for_a_worker_that_has_left() -> None:
     workers: Any = SimpleNamespace(started={0, 1}, ended={})
-    hearing: Any = SimpleNamespace(leaving=set(), replacements={})
-    times = WorkerTimes(workers, hearing)
+    incoming: Any = SimpleNamespace(leaving=set(), replacements={})
+    times = WorkerTimes(workers, incoming)
     for second in range(3):
         times.state({0: Report(wait_s=0.1), 1: Report(compute_s=0.1)}, float(second))
     workers.ended[1] = SimpleNamespace(step=40)

@@ -96,3 +96,26 @@ def test_a_stop_aborts_nothing_if_everybody_is_there() -> None:
     for now[0] in (1.0, 11.0, 20.0, 900.0):
         watch.check_leases(now[0], 4)
     assert log.aborted() is None
+
+
+def test_a_replacement_that_had_started_before_it_was_told_is_missed_as_soon_as_any_other() -> None:
+    """It was lost a second later, and had six leases to start in."""
+    watch, log, now = watch_of_two()
+    log.renew("driver", 1000.0)
+    assert not watch.start(0, 5.5)  # the first one had said so, too
+    watch.replace([0], 5.0)
+    for now[0] in (6.0, 11.5):
+        lost = watch.check_leases(now[0], 4)
+    assert lost == [(0, "worker 0 was lost at step 5")]
+
+
+def test_a_replacement_that_has_not_started_is_given_time() -> None:
+    watch, log, now = watch_of_two()
+    log.renew("driver", 1000.0)
+    watch.start(0, 1.0)
+    watch.replace([0], 5.0)
+    for now[0] in (6.0, 11.5, 64.0):
+        assert watch.check_leases(now[0], 4) == []
+    for now[0] in (66.0, 72.0):
+        lost = watch.check_leases(now[0], 4)
+    assert lost == [(0, "worker 0 did not start")]

@@ -118,7 +118,7 @@ def test_the_state_is_replaced_field_by_field() -> None:
 def test_the_newest_events_are_kept() -> None:
     telemetry = Telemetry()
     for number in range(250):
-        telemetry.tell(float(number), f"event {number}")
+        telemetry.add_event(float(number), f"event {number}")
     assert len(telemetry.state.events) == 200
     assert telemetry.state.events[-1] == Event(249.0, "event 249")
     assert telemetry.state.events[0].time_s == 50.0
@@ -139,7 +139,7 @@ def test_waiting_returns_at_once_when_something_changed_meanwhile() -> None:
     for change in (
         lambda: telemetry.append(rows(1, 1)),
         lambda: telemetry.update(step=1),
-        lambda: telemetry.tell(0.0, "one"),
+        lambda: telemetry.add_event(0.0, "one"),
     ):
         change()
         latest = telemetry.wait_for_change(seen, 60.0)
@@ -159,7 +159,7 @@ def test_a_change_wakes_those_who_wait() -> None:
     threads = [threading.Thread(target=wait, daemon=True) for _ in range(3)]
     for thread in threads:
         thread.start()
-    telemetry.tell(0.0, "wake up")
+    telemetry.add_event(0.0, "wake up")
     woken.wait(60.0)
     for thread in threads:
         thread.join(60.0)

@@ -93,6 +93,12 @@ def test_a_run_that_has_not_ended_is_not_found() -> None:
         find("live")
 
 
+def test_a_name_that_is_nearly_right_is_told() -> None:
+    keep("id-1", "first")
+    with pytest.raises(CommandError, match=r"no ended run is called 'frist'; is 'first' meant\? ended runs on this"):
+        find("frist")
+
+
 def test_a_run_whose_process_is_gone_has_ended_with_its_last_row() -> None:
     keep("id-0", "same")
     cut = Record("id-1")

@@ -114,6 +114,20 @@ def test_data_is_named_in_many_ways(folder: Path, data: str, n: int) -> None:
     assert isinstance(made.model, LogisticRegression)
 
 
+def test_a_table_is_read_alike_however_much_is_said_of_it(folder: Path) -> None:
+    (folder / "customers.csv").write_text("age,plan,label\n" + "30,a,left\n40,b,stayed\n" * 20)
+    more = ("", ', label = "label"', ', missing = "mean"', ', label = "label", missing = "mean"')
+    for data in ('"customers.csv"', *(f'{{path = "customers.csv"{arguments}}}' for arguments in more)):
+        text = f'model = "LogisticRegression"\ndata = {data}\n'
+        made = job(folder, f'validation = "customers.csv"\n{text}')
+        assert made.data.names.coding.features == ["age", "plan=a", "plan=b"]
+        assert made.validation.names == made.data.names  # type: ignore[union-attr]
+        assert job(folder, text, 'data.drop=["age"]').data.names.coding.features == ["plan=a", "plan=b"]
+    assert job(folder, 'model = "KMeans(2)"\ndata = "clicks.csv"\n').data.names.coding.features == ["a", "b", "label"]
+    assert job(folder, CLICKS, "data.kind=csv").data.names is None
+    assert job(folder, CLICKS.replace('"clicks.csv"', '{path = "clicks.csv", label = -1}')).data.names is None
+
+
 def test_held_out_files_are_read_as_the_training_rows_are(folder: Path) -> None:
     for held_out in ('"ratings.csv"', '{path = "ratings.csv"}'):
         made = job(folder, f"validation = {held_out}\n{PLAIN}")

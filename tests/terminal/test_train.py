@@ -164,7 +164,7 @@ class TestWithoutARun:
             command.main(["--help"])
         assert caught.value.code == 0
         told = capsys.readouterr().out
-        listed = ["train", "policy", "deploy", "doctor", "verify", "remove", "runtime"]
+        listed = ["train", "stop", "runs", "spend", "policy", "deploy", "doctor", "verify", "remove", "runtime"]
         assert re.findall(r"^    (\w+) ", told, re.MULTILINE) == listed
         assert " | ".join(listed) in told
 

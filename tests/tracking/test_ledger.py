@@ -55,6 +55,14 @@ def writer(ledger: RunLedger, who: str, n: int) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ledger.path.parent)
 
 
+def test_the_newest_names_come_first_and_each_once(ledger: RunLedger) -> None:
+    for number, name in enumerate(["first", "second", "third", "first", "gone"]):
+        ledger.begin(TrackedRun(f"id-{number}", name, float(number)))
+    ledger.forget(["id-4"])
+    assert ledger.newest_names(2) == ["first", "third"]
+    assert ledger.newest_names(50) == ["first", "third", "second"]
+
+
 def test_a_run_is_read_as_it_was_entered_and_changed(ledger: RunLedger) -> None:
     ledger.begin(RUN, Owner.this())
     assert ledger.read() == [RUN]

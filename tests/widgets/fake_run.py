@@ -106,18 +106,18 @@ class FakeRun:
 
     def _advance(self) -> None:
         if self._step == 0:
-            self.telemetry.tell(0.9, f"{self._n_workers} of {self._n_workers} workers started")
+            self.telemetry.add_event(0.9, f"{self._n_workers} of {self._n_workers} workers started")
             self.telemetry.update(status="running")
         self._step += 1
         step = self._step
         if self._leaving:
             self._n_workers -= self._leaving
             self._leaving = 0
-            self.telemetry.tell(step * STEP_S, f"Worker {self._n_workers} leaves, as you asked")
+            self.telemetry.add_event(step * STEP_S, f"Worker {self._n_workers} leaves, as you asked")
             self.telemetry.update(pending=())
         if step in self._removes_at and self._n_workers > 1:
             self._n_workers -= 1
-            self.telemetry.tell(
+            self.telemetry.add_event(
                 step * STEP_S,
                 f"Removed worker {self._n_workers}: same steps, 13 % cheaper",
             )
@@ -170,7 +170,7 @@ class FakeRun:
 
     def end(self, status: str, reason: str) -> None:
         """End the run now."""
-        self.telemetry.tell(self._step * STEP_S, reason)
+        self.telemetry.add_event(self._step * STEP_S, reason)
         self.telemetry.update(status=status, reason=reason, pending=(), n_workers=0, rate_usd_s=0.0)
 
     def start(self, step_s: float = STEP_S) -> FakeRun:

@@ -2,56 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+import re
+from typing import Any
 
 import pytest
+from fake_sweep import FakeSweep
 
 from mlless_nb import SGD, Adam
-from mlless_nb.search import Trial, choice, integer, log_uniform, uniform
+from mlless_nb.search import Trial, choice, log_uniform, uniform
 from mlless_nb.widgets import leaderboard
+from mlless_nb.widgets.live_coordinates import live_coordinates
 from mlless_nb.widgets.live_leaderboard import Leaderboard
 from mlless_nb.widgets.parallel_coordinates import axis_of, parallel_coordinates
-
-
-class FakeSweep:
-    """Four trials: a finished one, a weak one, a failed one, a live one."""
-
-    name, metric, sampler, n_trials, budget, spent = "rates", "RMSE", "tpe", 9, 0.05, 0.0125
-    is_live, status, reason = True, "running", ""
-    spaces: ClassVar = {
-        "rate": log_uniform(0.1, 10.0),
-        "rank": integer(2, 8),
-        "l2": uniform(0, 1),
-        "kind": choice("a<b", None),
-    }
-
-    def __init__(self) -> None:
-        self.n_stopped = 0
-
-        def drawn(rate: float, kind: str | None = None) -> dict[str, Any]:
-            return {"rate": rate, "rank": 4, "l2": 0.5, "kind": kind}
-
-        self.trials = [
-            Trial(1, "rates-1", "a", drawn(1.0), "pruned", "stopped at epoch 2", 0.9, 0.04, 2.0, 1.0, 0.001),
-            Trial(2, "rates-2", "b", drawn(3.0, "a<b"), "finished", "", 0.8, 1.0, 50.0, 9.0, 0.01),
-            Trial(3, "rates-3", "", drawn(9.0), "failed", "SGD.learning_rate=9: must be less"),
-            Trial(4, "rates-4", "d", drawn(2.0), "running", "", None, None, 3.0, 1.0, 0.0015),
-        ]
-
-    @property
-    def ranked(self) -> list[Trial]:
-        return sorted(self.trials, key=lambda trial: (trial.loss is None, trial.loss or 0.0, trial.number))
-
-    @property
-    def best_so_far(self) -> Trial | None:
-        return self.ranked[0] if self.ranked[0].loss is not None else None
-
-    def stop(self) -> None:
-        self.n_stopped += 1
-
-    def wait_for_change(self, seen: int, timeout_s: float) -> int:
-        self.is_live, self.status, self.reason = False, "finished", "all 4 trials are done"
-        return seen + 1
 
 
 def test_the_best_trial_stands_first() -> None:
@@ -72,15 +34,19 @@ def test_html_is_escaped_and_the_best_is_bold() -> None:
     assert html.index("font-weight:600") < html.index("rates-2<") < html.index("rates-1<")
 
 
-def test_the_live_table_is_that_of_the_sweep_and_its_button_is_confirmed() -> None:
+def test_the_live_table_is_that_of_the_sweep_and_its_button_is_confirmed(monkeypatch: pytest.MonkeyPatch) -> None:
     sweep = FakeSweep()
     board = Leaderboard(sweep)
     assert (board.table, board.is_stopping) == (leaderboard.as_html(sweep), False)
     for message in (None, ["stop"], {"cmd": "go on"}):
         board._on_message(board, message, [])
     assert (sweep.n_stopped, board.is_stopping) == (0, False)
+    answers: list[Any] = []
+    monkeypatch.setattr(board, "send", answers.append)
     board._on_message(board, {"cmd": "stop"}, [])
     assert (sweep.n_stopped, board.is_stopping) == (1, True)
+    board._on_message(board, {"cmd": "ping"}, [])
+    assert answers == [{"kind": "pong"}] * 2  # else the page takes the kernel for restarted
 
 
 def test_the_live_table_tells_of_the_end_for_pages_that_were_reloaded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,6 +61,15 @@ def test_the_live_table_tells_of_the_end_for_pages_that_were_reloaded(monkeypatc
     assert (board.table, board.is_over) == (leaderboard.as_html(sweep), True)
 
 
+def test_a_page_knows_what_to_say_when_the_kernel_is_gone() -> None:
+    told = Leaderboard(FakeSweep()).get_state("if_restarted")["if_restarted"]
+    assert told["text"] == (
+        "rates: the kernel was restarted; its trials were stopped and saved: mlless_nb.runs(sweep='rates')"
+    )
+    statuses = [told["words"].get(trial.status, trial.status) for trial in FakeSweep().trials]
+    assert statuses == ["pruned", "finished", "failed", "stopped"]
+
+
 def test_parallel_coordinates_have_an_axis_for_each_setting_and_the_loss() -> None:
     drawn = parallel_coordinates(FakeSweep())
     assert list(drawn.layout.xaxis.ticktext) == ["rate", "rank", "l2", "kind", "best RMSE"]
@@ -107,6 +82,45 @@ def test_parallel_coordinates_have_an_axis_for_each_setting_and_the_loss() -> No
     assert texts[:5] == ["0.1", "0.316", "1", "3.16", "10"]
     assert (texts[-6], texts[-1]) == ("0.80", "0.90")
     assert {"a&lt;b", "–"} <= set(texts)
+
+
+def test_the_drawing_of_a_live_sweep_has_the_lines_of_the_figure() -> None:
+    sweep = FakeSweep()
+    drawn = Leaderboard(sweep).chart
+    labels = re.findall(r"<span>(.*?)</span>", drawn)
+    assert labels == ["rate", "rank", "l2", "kind", "best RMSE"]
+    titles = re.findall(r"<title>(.*?)</title>", drawn)
+    assert titles[-1] == "rates-2: rate 3, rank 4, l2 0.5, kind a&lt;b, RMSE 0.8000"  # the best one is on top
+    assert [title.split(":")[0] for title in titles] == ["rates-1", "rates-2"]
+    assert "#D55E00" in drawn[drawn.index("<title>rates-1") :]
+    assert drawn.count("<line ") == 5 + 2 * 4
+    sweep.trials = []
+    height = re.search(r'<svg [^>]*height="\d+"', drawn)
+    empty = live_coordinates(sweep)
+    assert height is not None
+    assert height[0].split()[-1] in empty
+    assert (empty.count("<line "), re.findall(r"<span>(.*?)</span>", empty)) == (5, labels)
+
+
+def test_the_drawing_follows_the_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mlless_nb.widgets.live_leaderboard.SEND_S", 0.0)
+    shown: list[tuple[str, dict[str, Any]]] = []
+    monkeypatch.setattr(
+        "mlless_nb.widgets.live_leaderboard.update_display",
+        lambda bundle, raw, display_id: shown.append((display_id, bundle)),
+    )
+    sweep = FakeSweep()
+    later, sweep.trials = sweep.trials, []
+    board = Leaderboard(sweep)
+    assert "trial" not in re.findall(r'class="(\w+)"', board.chart)
+    sweep.trials = later
+    board._feed.start()
+    board.join(60.0)
+    assert board.chart == live_coordinates(sweep)
+    assert board.chart.count('class="trial"') == 2
+    figure, table = [bundle for _, bundle in shown]  # the figure where the drawing was, above the table
+    assert ("application/vnd.plotly.v1+json" in figure, "text/html" in table) == (True, True)
+    assert [display_id for display_id, _ in shown] == list(board._display_ids)
 
 
 def test_an_axis_of_large_numbers_has_them_written_out() -> None:

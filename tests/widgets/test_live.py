@@ -242,6 +242,12 @@ def test_hello_is_answered_with_everything(sent: list[Any]) -> None:
     assert len(floats(buffers[0])) <= 1 + dashboard_module.HELLO_ROWS
 
 
+def test_a_ping_is_answered(sent: list[Any]) -> None:
+    widget = Dashboard(FakeRun())
+    widget._on_message(widget, {"cmd": "ping"}, [])
+    assert sent[-1][0] == {"kind": "pong"}
+
+
 def shown_by(sent: list[tuple[dict[str, Any], list[bytes]]]) -> dict[str, Any]:
     """The status that a page has after these messages."""
     status: dict[str, Any] = {}

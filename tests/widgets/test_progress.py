@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mlless_nb.job.stop_rules import StopRules
-from mlless_nb.money import Cost
+from mlless_nb.money import Cost, StoreUse
 from mlless_nb.telemetry.live import COLUMNS, RunState
 from mlless_nb.widgets.forecast import forecast_lines, loss_text, progress_of, target_text
 from mlless_nb.widgets.format import rough_metric, rounded
@@ -47,7 +47,7 @@ def changed(**fields: Any) -> RunState:
 def test_the_bar_says_how_far_how_long_and_how_much() -> None:
     progress = progress_of(RUNNING, rows())
     assert progress["share"] == pytest.approx(10.1 / 25)
-    assert progress["text"] == "epoch 10 of 25 · about 54 s left · about $0.0355 at the end"
+    assert progress["text"] == "epoch 10.1 of 25 · about 54 s left · about $0.0355 at the end"
 
 
 @pytest.mark.parametrize(
@@ -55,22 +55,39 @@ def test_the_bar_says_how_far_how_long_and_how_much() -> None:
     [
         ({"stop_rules": {"steps": 400}}, "step 364 of 400 · about 3.6 s left · about $0.0154 at the end"),
         ({"stop_rules": {"time_s": 60.0}}, "36 s of 60 s · about 24 s left · about $0.0234 at the end"),
-        ({"budget_usd": 0.02}, "epoch 10 · $0.0140 of $0.02 · about 15 s left · about $0.0200 at the end"),
-        ({"budget_usd": 0.5}, "epoch 10 of 25 · about 54 s left · about $0.0355 at the end"),
+        ({"budget_usd": 0.02}, "epoch 10.1 · $0.0140 of $0.02 · about 15 s left · about $0.0200 at the end"),
+        ({"budget_usd": 0.5}, "epoch 10.1 of 25 · about 54 s left · about $0.0355 at the end"),
         (
             {"stop_rules": {"epochs": 50.0, "may_settle": True}},
-            "epoch 10 of at most 50 · at most 2 min 24 s left · at most",
+            "epoch 10.1 of at most 50 · at most 2 min 24 s left · at most",
         ),
-        ({"target": 0.868}, "epoch 10 of 25 · at most 54 s left"),
-        ({"stop_rules": {}}, "epoch 10 · ends when you stop it"),
+        ({"target": 0.868}, "epoch 10.1 of 25 · at most 54 s left"),
+        ({"stop_rules": {}}, "epoch 10.1 · ends when you stop it"),
     ],
 )
 def test_the_end_that_comes_first_is_told(fields: dict[str, Any], says: str) -> None:
     assert progress_of(changed(**fields), rows())["text"].startswith(says)
 
 
+@pytest.mark.parametrize(
+    ("epoch", "epochs", "says"),
+    [
+        (24.96, 25, "epoch 24.9 of 25"),
+        (25 - 1e-9, 25, "epoch 25.0 of 25"),
+        (0.04, 25, "epoch 0.0 of 25"),
+        (2.3, 25, "epoch 2.3 of 25"),
+        (999.99, 2000, "epoch 999.9 of 2000"),
+        (1234.9, 2000, "epoch 1234 of 2000"),
+    ],
+)
+def test_an_epoch_is_told_once_it_is_over(epoch: float, epochs: float, says: str) -> None:
+    state = changed(epoch=epoch, stop_rules={"epochs": epochs})
+    assert progress_of(state, rows(3))["text"] == says
+    assert f"epoch {says.split()[1]}" in view_of(state, rows())["about"].split(" · ")
+
+
 def test_a_run_that_has_just_begun_has_no_time_left() -> None:
-    assert progress_of(RUNNING, rows(3))["text"] == "epoch 10 of 25"
+    assert progress_of(RUNNING, rows(3))["text"] == "epoch 10.1 of 25"
     assert progress_of(RUNNING, rows(0)) == {"share": None, "text": ""}
     assert progress_of(changed(status="capped"), rows()) == {"share": 1.0, "text": ""}
     came = progress_of(changed(), rows())["share"]
@@ -190,6 +207,13 @@ def test_the_end_says_what_is_next_and_what_it_cost() -> None:
         "Cost: workers $0.0121 · supervisor $0.00100 · redis $0.000900"
     )
     assert cost_text(Cost()) == ""
+    store = StoreUse("memcached", 1200, 1, 1_400_000, 999, start_s=132, start_usd=0.00572)
+    assert cost_text(Cost(store, memcached=0.00601)) == (
+        "Cost: memcached $0.00601; frames in memcached: 1,200 puts (1.4 MB), 1 get (999 B), 132 s of start-up $0.00572"
+    )
+    assert cost_text(Cost(StoreUse("dynamodb", 2, 2, 10, 20, 0.0012), dynamodb=0.0012)) == (
+        "Cost: dynamodb $0.00120; frames in dynamodb: 2 puts (10 B), 2 gets (20 B), requests $0.00120"
+    )
     assert view_of(RUNNING, rows())["left_text"] == ""
     counted = view_of(changed(status="stopped", left={"processes": 0, "keys": 0, "files": 1}), rows())
     assert counted["left_text"] == "Left of the run: 0 processes, 0 keys and 1 temporary file"
@@ -231,4 +255,12 @@ def test_a_browser_knows_what_to_say_when_the_kernel_is_gone() -> None:
     gone = view_of(changed(is_detached=True), rows())["if_restarted"]
     assert gone["reason"] == "The kernel was restarted; the run goes on: %mlless attach first shows it"
     assert gone["next_text"] == ""
-    assert view_of(changed(status="capped"), rows())["if_restarted"] == {}
+    early = changed(status="starting", step=0)  # attach and --resume would take an older run of this name
+    gone = view_of(early, rows(0))["if_restarted"]
+    assert gone["reason"] == "The kernel was restarted before the first step; nothing was trained"
+    assert gone["next_text"] == ""
+    gone = view_of(dataclasses.replace(early, is_detached=True), rows(0))["if_restarted"]
+    assert gone["reason"] == "The kernel was restarted; the run goes on: %mlless attach first shows it"
+    gone = view_of(changed(status="capped"), rows())["if_restarted"]
+    assert list(gone) == ["cannot"]  # of a run that had ended all else stays true
+    assert gone["cannot"]["resume"] == "The kernel was restarted."

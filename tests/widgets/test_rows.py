@@ -54,6 +54,14 @@ def test_a_spike_and_a_change_of_workers_stay() -> None:
     assert np.isfinite(kept[:, VALIDATION]).sum() >= 100
 
 
+@pytest.mark.parametrize(("n", "most"), [(6634, 4000), (1487, 600), (601, 600)])
+def test_no_part_of_the_curve_is_missing_up_to_its_end(n: int, most: int) -> None:
+    rows = some_rows(n)
+    rows[:-1, VALIDATION] = np.nan
+    apart = np.diff(decimate(rows, most)[:, 0])
+    assert apart.max() <= 9 * n / most + 2  # two of each stretch, of which there are about a quarter of ``most``
+
+
 def test_the_best_evaluation_stays() -> None:
     rows = some_rows(9000)
     rows[7 * 613, VALIDATION] = 0.5

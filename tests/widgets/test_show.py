@@ -9,9 +9,11 @@ import pytest
 from fake_run import FakeRun
 
 from mlless_nb import TrainingRun
-from mlless_nb.errors import JobError
+from mlless_nb.adviser import foresight
+from mlless_nb.errors import JobError, WaitInterrupted
 from mlless_nb.money import Cost
 from mlless_nb.widgets import can_click, detect, show
+from mlless_nb.widgets import dashboard as dashboard_module
 from mlless_nb.widgets import display as display_module
 
 
@@ -84,6 +86,29 @@ def test_none_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     show(run, wait=True, frontend="none")
     assert capsys.readouterr().out == ""
     assert run.telemetry.state.status == "finished"
+
+
+@pytest.mark.parametrize(("kind", "is_told"), [("live", True), ("terminal", True), ("batch", True), ("none", False)])
+def test_what_it_will_take_is_computed_beside_it_where_somebody_sees_it(
+    kind: Any, is_told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Any] = []
+    monkeypatch.setattr(foresight, "announce", told.append)
+    monkeypatch.setattr(dashboard_module, "display", lambda *_, **__: None)
+    monkeypatch.setattr(dashboard_module.Feed, "start", lambda _: None)
+    run = FakeRun()
+    show(run, frontend=kind)
+    assert told == ([run] if is_told else [])
+
+
+def test_an_interrupt_ends_the_wait_with_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    run = FakeRun()
+    monkeypatch.setattr(run.telemetry, "wait_for_change", interrupt)
+    with pytest.raises(WaitInterrupted, match=r"^run 'first' (goes on|ends with this script) \(step 0, "):
+        show(run, wait=True, frontend="none")
 
 
 def test_without_wait_show_returns_at_once(capsys: pytest.CaptureFixture[str]) -> None:

@@ -134,6 +134,40 @@ def test_plot_is_a_plotly_figure_against_what_is_asked() -> None:
         plot(run, "miles")
 
 
+def test_plot_has_the_panels_of_the_dashboard() -> None:
+    figure = plot(finished(n_steps=200), "dollars")
+    widths = [axis.domain[1] - axis.domain[0] for axis in figure.select_xaxes()]
+    assert widths[0] == pytest.approx(2 * widths[1])
+    assert widths[1] == pytest.approx(widths[2])
+    titles = [axis.title.text for axis in figure.select_xaxes()]
+    assert titles == ["US dollars", "US dollars", "seconds"]  # dollars against dollars say nothing
+    spent = next(trace for trace in figure.data if trace.name == "spent")
+    assert spent.x[-1] == pytest.approx(18.0)
+    axis = figure.layout.yaxis
+    assert (axis.type, axis.range[1] < 0.95) == (None, True), "the first steps would stretch it"
+    run = FakeRun()
+    run.telemetry.update(target=None)
+    figure = plot(run)  # without a step
+    assert list(figure.layout.yaxis.range) == pytest.approx([-0.06, 1.06])
+
+
+def test_plot_of_a_run_that_diverges_has_a_logarithmic_axis_that_is_clipped() -> None:
+    run = FakeRun(n_steps=1000, budget_usd=None)
+    run.diverges = 1.12
+    run.advance(400)
+    figure = plot(run)
+    axis = figure.layout.yaxis
+    low, high = axis.range
+    assert (axis.type, axis.dtick) == ("log", 1)
+    assert -0.5 < low < -0.06
+    assert 6 < high < 6.5
+    notes = {note.text: note.y for note in figure.layout.annotations}
+    assert notes["target"] == pytest.approx(np.log10(0.868))
+    assert notes["↑ up to 5.1e+14"] == 1
+    (line,) = figure.layout.shapes
+    assert line.y0 == 0.868
+
+
 def rising() -> FakeRun:
     run = FakeRun(budget_usd=None)
     run.rises = 2e-4
@@ -158,7 +192,9 @@ def test_the_best_evaluation_is_marked_and_the_base_line_drawn() -> None:
     assert "predicting the mean: 0.9200" in picture
     assert words in picture, "for who cannot see it"
     figure = plot(run)
-    (mark,) = [trace for trace in figure.data if trace.mode == "markers"]
+    mark, removed = [trace for trace in figure.data if trace.mode == "markers"]
+    assert mark.name == words
+    assert (removed.name, list(removed.x), list(removed.y)) == ("removed", [231, 301, 372], [8, 7, 6])
     assert (list(mark.x), list(mark.y)) == ([best.step], [best.loss])
     assert any("predicting the mean" in note.text for note in figure.layout.annotations)
 

@@ -13,6 +13,7 @@
     bucket.py            AWS: whether the bucket of the deployment is there
     deliveries.py        AWS Lambda: an invocation that is not accepted in time is an error
     pods.py              Kubernetes: pods that cannot start are an error
+    pod_states.py        Kubernetes: why a pod does not run, or has failed
     cluster_rights.py    Kubernetes: checks the user's rights
     causes.py            finds out why functions are late or lost
     call_failures.py     reads Lithops' records of failed calls

@@ -7,6 +7,7 @@ import binascii
 import json
 import re
 import zlib
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ...redaction import scrubbed
@@ -21,10 +22,10 @@ _LAST_LINE = re.compile(r"^([A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|War
 
 
 class Failure(NamedTuple):
-    """A function that raised an exception: Lithops' job and call, the exception's name and its text."""
+    """A function that raised an exception: Lithops' job and call (None: unknown), the exception's name and its text."""
 
     job: str
-    call: int
+    call: int | None
     kind: str
     text: str
 
@@ -62,10 +63,15 @@ def failure_of(blob: bytes, job: str, call: str) -> Failure | None:
         return None
     if not isinstance(note, dict) or note.get("exception") is not True:
         return None
-    for line in reversed(_log(note.get("logs"))):
+    return Failure(job, number, *(last_error(_log(note.get("logs"))) or ("an exception", "")))
+
+
+def last_error(log: Sequence[str]) -> tuple[str, str] | None:
+    """The name and the text of the last exception that a function's log tells of; None if it tells of none."""
+    for line in reversed(log):
         if said := _LAST_LINE.match(line):
-            return Failure(job, number, said[1].rpartition(".")[2], scrubbed(said[2] or "")[:MOST_TEXT])
-    return Failure(job, number, "an exception", "")
+            return said[1].rpartition(".")[2], scrubbed(said[2] or "")[:MOST_TEXT]
+    return None
 
 
 def _log(packed: Any) -> list[str]:

@@ -29,9 +29,9 @@ class Causes:
     def __init__(self, launcher: LithopsLauncher, memory_mb: int) -> None:
         self._cloud, self._memory_mb = launcher.cloud, memory_mb
         self._slots: dict[str, Sequence[int]] = {}  # by Lithops' job
+        self._newest: dict[int, str] = {}  # the job of each slot's newest function
         self._invoked_at: dict[int, float] = {}
         self._looked_at = 0.0
-        self._known: set[Failure] = set()
 
     @property
     def can_look(self) -> bool:
@@ -41,6 +41,7 @@ class Causes:
     def invoked(self, job_key: str, slots: Sequence[int]) -> None:
         """Functions of ``slots`` were invoked, in this order, as Lithops' job ``job_key``."""
         self._slots[job_key] = slots
+        self._newest |= dict.fromkeys(slots, job_key)
         self._invoked_at |= dict.fromkeys(slots, time.monotonic())
 
     def look(self, started: Collection[int], gone: Collection[int]) -> str | None:
@@ -59,13 +60,18 @@ class Causes:
             return None
         self._looked_at = now
         for failure in self._cloud.failures():
-            slots = self._slots.get(failure.job, ())
-            if failure in self._known or failure.call >= len(slots):
+            slots = self._slots_of(failure)
+            if not slots:
                 continue
-            self._known.add(failure)
-            who = "the supervisor" if slots[failure.call] == SUPERVISOR else f"worker {slots[failure.call]}"
+            who = "a function" if len(slots) > 1 else "the supervisor" if SUPERVISOR in slots else f"worker {slots[0]}"
             if failure.is_out_of_memory:
                 return f"{who} ran out of memory: memory_mb={self._memory_mb} is too small for this job"
-            if slots[failure.call] in late:
+            # One that was replaced may have failed after it had started.
+            if any(slot in late and self._newest[slot] == failure.job for slot in slots):
                 return f"{who} could not start: {failure}"
         return None
+
+    def _slots_of(self, failure: Failure) -> Sequence[int]:
+        """The slots of which one has failed; those of its whole job if its call is unknown."""
+        slots = self._slots.get(failure.job, ())
+        return slots if failure.call is None else slots[failure.call : failure.call + 1]

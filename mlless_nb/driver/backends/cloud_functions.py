@@ -13,7 +13,7 @@ from ...errors import ServiceError
 from ...stateless import nested
 from .call_failures import Failure, failures_in, n_notes
 from .deliveries import Deliveries, deliveries_of
-from .pods import Pods, check_image, pods_of, said
+from .pods import Pods, cause_of, check_image, pods_of
 
 #: An invocation that waits longer in AWS' queue, seconds, is dropped: its run has replaced it.
 QUEUED_S = 60
@@ -29,7 +29,7 @@ def said_of(error: Exception, config: Mapping[str, Any] | None, name: str | None
     """
     general = (config or {}).get("lithops", {})
     is_aws = any(str(each).startswith("aws_") for each in (general.get("backend"), general.get("storage"), name))
-    return (is_aws and remedies.known(error)) or said(error)
+    return (is_aws and remedies.known(error)) or cause_of(error)
 
 
 class CloudFunctions:
@@ -133,9 +133,10 @@ class CloudFunctions:
         return not self._n_invoked
 
     def failures(self) -> list[Failure]:
-        """What Lithops has noted of this run's functions that failed."""
+        """What Lithops has noted of this run's functions that failed, and what the cluster says of their pods."""
         storage = self._executor.storage
         try:
-            return failures_in(storage, storage.bucket, str(self._executor.executor_id))
+            noted = failures_in(storage, storage.bucket, str(self._executor.executor_id))
         except Exception as error:
             raise ServiceError(f"object storage: reading why functions failed: {error}") from error
+        return noted + (self._pods.failures() if self._pods is not None else [])

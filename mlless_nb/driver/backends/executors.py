@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
+import uuid
 from collections.abc import Mapping
 from typing import Any
 
 from ...redaction import remember
+from ...stateless.nested import SESSION
 from .lithops_config import copied, for_functions, secrets_of
 from .processes import has_members
 
 #: Longest wait for the end of Lithops' thread whose processes have ended, seconds.
 MANAGER_S = 1.0
+
+
+def begin_session() -> None:
+    """Let Lithops number its next executor in a session of its own.
+
+    The session and the number of the newest executor are in the environment. Processes that one process has started, as
+    by a search with ``n_jobs=2``, and a process whose environment is put back, would open executors with ids that are
+    taken: each removed the other one's files, and the second one took its function for uploaded.
+    """
+    os.environ[SESSION] = uuid.uuid4().hex[:6]
 
 
 def opened(config: Mapping[str, Any] | None, name: str | None, alone: contextlib.AbstractContextManager[Any]) -> Any:
@@ -21,6 +34,7 @@ def opened(config: Mapping[str, Any] | None, name: str | None, alone: contextlib
 
     own = None if config is None else copied(config)
     with alone:
+        begin_session()
         executor = lithops.FunctionExecutor(config=own, backend=name, log_level=None)
     # Lithops ships its configuration to the functions.
     remember(*secrets_of(executor.config))

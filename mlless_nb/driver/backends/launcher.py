@@ -141,9 +141,9 @@ class LithopsLauncher:
             raise
         except Exception as error:
             self.close()
-            raise ServiceError(f"backend: the functions could not be deployed: {self._said(error)}") from None
+            raise ServiceError(f"backend: the functions could not be deployed: {self._cause_of(error)}") from None
 
-    def _said(self, error: Exception) -> str:
+    def _cause_of(self, error: Exception) -> str:
         return said_of(error, self._executor.config)
 
     def files_of(self, bucket: str) -> LithopsObjects:
@@ -174,7 +174,7 @@ class LithopsLauncher:
                 exclude_modules=["mlless_nb"],
             )
         except Exception as error:
-            raise ServiceError(f"backend: the functions could not be invoked: {self._said(error)}") from error
+            raise ServiceError(f"backend: the functions could not be invoked: {self._cause_of(error)}") from error
         # Leases and final messages show the functions' state; Lithops' polling of the storage would only add cost.
         for executor in self._executors:
             executor.job_monitor.stop()
@@ -224,8 +224,12 @@ class LithopsLauncher:
 
     def has_newest_ended(self) -> bool:
         """Whether the functions that were invoked last have exited; False if that cannot be known."""
-        process = self._jobs.get(self._newest)
-        return process is not None and process.poll() is not None
+        return self.has_job_ended(self._newest)
+
+    def has_job_ended(self, key: str) -> bool:
+        """Whether all functions of one call of `invoke` have exited, by its `newest`; False if that cannot be known."""
+        process = self._jobs.get(key)
+        return process is not None and process.poll() is not None and not has_members(process.pid)
 
     @property
     def process_groups(self) -> list[int]:

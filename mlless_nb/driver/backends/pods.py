@@ -14,14 +14,14 @@ from typing import Any
 
 from ...errors import JobError, ServiceError
 from ...function.package_digest import digest_here
+from .call_failures import Failure
 from .cluster_rights import ALWAYS, missing_right
+from .pod_states import error_of, failure_of_pod, no_room, unstartable
 
 #: Longest wait for a pod to run, which includes pulling its image, and between two polls, seconds.
 START_S, PODS_POLL_S = 300.0, 0.5
 #: Longest wait for a connection to the cluster, and for an answer, seconds.
 CONNECT_S, ANSWER_S = 5.0, 15.0
-#: Why a container waits that will not start by waiting.
-HOPELESS = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError")
 #: Phases of a pod that runs, or will.
 ALIVE = {"Running", "Pending"}
 #: The cluster's status for what a user may not do.
@@ -47,7 +47,7 @@ def check_image(image: str) -> None:
         raise JobError("runtime", image, f"{again} another version of mlless_nb")
 
 
-def said(error: Exception) -> str:
+def cause_of(error: Exception) -> str:
     """An error of the cluster in one line; of another kind, its text."""
     if hasattr(error, "status") and hasattr(error, "reason"):
         message = ""
@@ -65,10 +65,14 @@ class JobsApi:
     Parameters
     ----------
     api : kubernetes.client.BatchV1Api
+    error_in : callable
+        Why a pod of a job has failed, by the job's name; "" if none has, or nothing is known.
     """
 
-    def __init__(self, api: Any) -> None:
-        self._api = api
+    def __init__(self, api: Any, error_in: Callable[[str], str] = lambda job: "") -> None:
+        self._api, self._error_in = api, error_in
+        #: A job that Lithops deletes as soon as it has failed, and why its pod did.
+        self.watched, self.error = "", ""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._api, name)
@@ -87,13 +91,21 @@ class JobsApi:
         return brief
 
     def delete_namespaced_job(self, **options: Any) -> Any:
-        """Delete a job, within a deadline."""
+        """Delete a job, within a deadline; with it goes the pod that says why it failed."""
+        if options["name"] == self.watched:
+            with contextlib.suppress(Exception):
+                self.error = self._error_in(self.watched)
         return self._api.delete_namespaced_job(_request_timeout=(CONNECT_S, ANSWER_S), **options)
 
     def create_namespaced_job(self, namespace: str, body: dict[str, Any], **options: Any) -> Any:
-        """Create a job, within a deadline; Lithops' other ones, with a pod that no other one replaces, as they are."""
-        spec = body["spec"]
-        given = {each["name"]: each.get("value") for each in spec["template"]["spec"]["containers"][0]["env"]}
+        """Create a job, within a deadline, whose pods tell the end of their log if they fail.
+
+        Lithops' other jobs have one pod, and no other one replaces it.
+        """
+        self.error, spec = "", body["spec"]
+        (container,) = spec["template"]["spec"]["containers"]
+        container["terminationMessagePolicy"] = "FallbackToLogsOnError"
+        given = {each["name"]: each.get("value") for each in container["env"]}
         if given.get("ACTION") == "run_job":
             spec["backoffLimit"] = MOST_FAILED
         limits = {"_request_timeout": (CONNECT_S, ANSWER_S)} | options
@@ -112,7 +124,7 @@ class Pods:
 
     def __init__(self, backend: Any, patience_s: float = START_S) -> None:
         self._backend, self._patience_s = backend, patience_s
-        backend.batch_api = JobsApi(backend.batch_api)
+        backend.batch_api = self._jobs = JobsApi(backend.batch_api, self._error_in)
 
     def check_rights(self, *, is_known: bool) -> None:
         """Raise ServiceError if the user may not do what this launch does in the cluster, by the cluster's own word.
@@ -147,8 +159,8 @@ class Pods:
         ServiceError
             If the pod cannot run.
         """
-        # Lithops' name of that job.
-        self._watched(act, f"{self._backend._format_job_name(image, 128)}-meta")
+        self._jobs.watched = f"{self._backend._format_job_name(image, 128)}-meta"  # Lithops' name
+        self._watched(act, self._jobs.watched)
 
     def start_master(self, image: str) -> None:
         """Start the pod that assigns calls, unless it runs: before the run's clock does, and again if it was lost.
@@ -168,6 +180,14 @@ class Pods:
             self._backend._start_master(image)
 
         self._watched(start, name)
+
+    def failures(self) -> list[Failure]:
+        """Functions of this run whose pods cannot start or have failed, as far as the cluster tells."""
+        found: list[Failure | None] = []
+        with contextlib.suppress(Exception):  # Lithops' own notes are left
+            for key in self._backend.jobs:
+                found += [failure_of_pod(pod, key) for pod in self._of(f"lithops-{key.lower()}")]  # Lithops' name
+        return [failure for failure in found if failure is not None]
 
     def remove_jobs(self) -> None:
         """Delete the jobs of this run, with the pods that are left of them, if the cluster answers."""
@@ -197,7 +217,8 @@ class Pods:
                 self._abandon(job)
                 raise ServiceError(why or f"its pod did not run within {self._patience_s:.0f} s")
         if errors:
-            raise ServiceError(said(errors[0])) from None
+            error = self._jobs.error
+            raise ServiceError(f"the image does not work: {error}" if error else cause_of(errors[0])) from None
 
     def _of(self, job: str) -> list[Any]:
         limits = {"_request_timeout": (CONNECT_S, ANSWER_S)}
@@ -209,18 +230,18 @@ class Pods:
     def _phases(self, job: str) -> set[str]:
         return {pod.status.phase for pod in self._of(job)}
 
+    def _error_in(self, job: str) -> str:
+        errors = filter(None, map(error_of, self._of(job)))
+        return ": ".join(filter(None, next(errors, ())))
+
     def _trouble(self, job: str) -> tuple[str, bool]:
         """Why the pod of ``job`` does not run, "" if nothing is known; and whether waiting is of no use."""
         with contextlib.suppress(Exception):  # what asks for it meets the same error
             for pod in self._of(job):
-                for container in pod.status.container_statuses or ():
-                    waiting = container.state.waiting if container.state is not None else None
-                    if waiting is not None and waiting.reason in HOPELESS:
-                        text = f"{waiting.reason}: {waiting.message}" if waiting.message else waiting.reason
-                        return f"the image {container.image} cannot be pulled or started: {text}", True
-                for condition in pod.status.conditions or ():
-                    if condition.type == "PodScheduled" and condition.status == "False":
-                        return f"no node has room for its pod: {condition.message}", False
+                if (why := unstartable(pod)) is not None:
+                    return ": ".join(why), True
+                if (why_none := no_room(pod)) is not None:
+                    return f"no node has room for its pod: {why_none}", False
         return "", False
 
     def _remove(self, job: str) -> None:

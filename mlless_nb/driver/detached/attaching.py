@@ -18,7 +18,7 @@ from ...bus.messages import Command
 from ...errors import CommandError, MllessError, ServiceError
 from ...job.job import TrainingJob
 from ...models import load_model
-from ...money import Cost
+from ...money import Cost, StoreUse
 from ...telemetry import record
 from ...telemetry.live import COLUMNS, ENDED, Event
 from ..run import TrainingRun
@@ -65,17 +65,22 @@ def recorded(run: str) -> TrainingRun:
     state = summary["state"]
     found = TrainingRun(None, state["run_id"], state["name"])
     found.telemetry.append(rows)
-    _end(found, state, summary["cost"], folder)
+    _end(found, state, _cost_of(summary), folder)
     return found
 
 
-def _end(run: TrainingRun, state: dict[str, Any], cost: dict[str, float], folder: Path) -> None:
+def _cost_of(summary: dict[str, Any]) -> Cost:
+    """The cost in a record; that of an earlier version, and of a run that was killed, has nothing on its store."""
+    return Cost(StoreUse.from_json(summary.get("store")), **summary["cost"])
+
+
+def _end(run: TrainingRun, state: dict[str, Any], cost: Cost, folder: Path) -> None:
     """End ``run`` as its record or its driver says; its models are in ``folder``."""
     model, last = (
         load_model(folder / name) if (folder / name).exists() else None for name in (record.MODEL, record.LAST)
     )
     state.pop("pending", None)
-    run._end(model, Cost(**cost), last, **_plain(state))
+    run._end(model, cost, last, **_plain(state))
 
 
 def _plain(state: dict[str, Any]) -> dict[str, Any]:
@@ -125,14 +130,14 @@ class Attached:
         self._answers: dict[str, str] = {}
         self._answered, self._lock = threading.Condition(), threading.Lock()
         self._stream = _connect(folder, b"follow\n")
-        hello = self._heard()
+        hello = self._received()
         self.run = TrainingRun(job, hello["run_id"], hello["name"], self._send)
         self.run.n_slots, self.run._find_job = hello["workers"], self._job
         while not self._state or self.run.telemetry.n_rows < hello["n_rows"]:
-            self._take(self._heard())
+            self._take(self._received())
         threading.Thread(target=self._listen, name=f"mlless-attached-{self.run.name}", daemon=True).start()
 
-    def _heard(self) -> dict[str, Any]:
+    def _received(self) -> dict[str, Any]:
         """The next message; ConnectionError if there is none."""
         if (message := self._line()) is None:
             raise ConnectionError(f"{self._folder}: the driver went away")
@@ -181,7 +186,7 @@ class Attached:
         self._stream.close()
         try:
             if message is not None:
-                _end(self.run, self._state, message["end"], self._folder)
+                _end(self.run, self._state, _cost_of({**message, "cost": message["end"]}), self._folder)
             else:
                 self._end_by_record()
         except Exception as error:  # e.g. a model's file that is damaged: nobody may wait for ever
@@ -208,10 +213,10 @@ class Attached:
             summary, rows, folder = record.find(run.id)
         except CommandError:
             reason = "its driver's process was killed before the run had begun"
-            _end(run, {**self._state, "status": "failed", "reason": reason}, {}, self._folder)
+            _end(run, {**self._state, "status": "failed", "reason": reason}, Cost(), self._folder)
             return
         run.telemetry.append(rows[run.telemetry.n_rows :])
-        _end(run, summary["state"], summary["cost"], folder)
+        _end(run, summary["state"], _cost_of(summary), folder)
 
     def _send(self, command: Command, pending: str) -> None:
         """Send a command, and wait until the driver has taken it; no effect if the run has ended.

@@ -122,13 +122,15 @@ class Control:
                 handover.write(stream, self._run.job)
                 return
             lock = threading.Lock()
-            threading.Thread(target=self._hear, args=(stream, lock), name="mlless-hear", daemon=True).start()
+            threading.Thread(
+                target=self._read_commands, args=(stream, lock), name="mlless-commands", daemon=True
+            ).start()
             try:
-                self._tell(stream, lock)
+                self._send_changes(stream, lock)
             finally:
                 client.shutdown(socket.SHUT_RDWR)  # ends the other thread's reading
 
-    def _tell(self, stream: Any, lock: threading.Lock) -> None:
+    def _send_changes(self, stream: Any, lock: threading.Lock) -> None:
         """Send states and rows until the end, which is sent last."""
         run, telemetry, sent, seen = self._run, self._run.telemetry, 0, 0
         told: RunState | None = None
@@ -141,14 +143,16 @@ class Control:
             for first in range(0, len(rows), MOST_ROWS):
                 send(stream, lock, {"first": sent + first, "rows": rows[first : first + MOST_ROWS].tolist()})
             if is_over:
-                send(stream, lock, {"end": dict(run.cost)})
+                cost = run.cost
+                store = cost.store.to_json() if cost.store is not None else None
+                send(stream, lock, {"end": dict(cost), "store": store})
                 return
             sent, told = sent + len(rows), state
             if state.is_live:
                 seen = telemetry.wait_for_change(seen, BEAT_S)
             run._over.wait(BATCH_S)
 
-    def _hear(self, stream: Any, lock: threading.Lock) -> None:
+    def _read_commands(self, stream: Any, lock: threading.Lock) -> None:
         """Carry out commands until the client goes."""
         with contextlib.suppress(OSError, ValueError):
             while line := stream.readline(MOST_LINE):

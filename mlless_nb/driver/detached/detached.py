@@ -65,12 +65,10 @@ def start(job: TrainingJob, resume: str | None, on_end: Callable[[TrainingRun], 
             "first or choose another name"
         )
     check()
-    # Lithops gives processes with one session the same ids.
-    env = {key: value for key, value in os.environ.items() if key != "__LITHOPS_SESSION_ID"}
     program = [sys.executable, "-P", "-c", _PROGRAM]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with tempfile.TemporaryFile() as printed:
-        process = subprocess.Popen(program, **pipes, stderr=printed, env=env, cwd="/", start_new_session=True)
+        process = subprocess.Popen(program, **pipes, stderr=printed, cwd="/", start_new_session=True)
         try:
             answer = _handed_over(process, dataclasses.replace(job, name=name), resume)
             if "run_id" not in answer:
@@ -128,21 +126,24 @@ def main() -> None:
             spending.take_over(more["spending"])
             run = train(dataclasses.replace(job, detach=False), resume=more["resume"])
         except MllessError as error:
-            _say(answer, {"error": type(error).__name__, "text": str(error), **_field_of(error)})
+            _answer(answer, {"error": type(error).__name__, "text": str(error), **_field_of(error)})
             return
         except KeyboardInterrupt:
             return
         run.telemetry.update(is_detached=True)
-        run.telemetry.tell(0.0, f"Goes on without its notebook: mlless_nb.attach({run.name!r}) finds it")
+        run.telemetry.add_event(0.0, f"Goes on without its notebook: mlless_nb.attach({run.name!r}) finds it")
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: run.stop())
         control = Control(run)
-        _say(answer, {"run_id": run.id})
+        _answer(answer, {"run_id": run.id})
+    from ...starting import foresee  # once the notebook has its answer: importing it takes a tenth of a second
+
+    foresee(run)
     run.wait()
     control.close()
 
 
-def _say(answer: IO[str], said: dict[str, Any]) -> None:
+def _answer(answer: IO[str], said: dict[str, Any]) -> None:
     with contextlib.suppress(OSError):  # the notebook is gone already: the run goes on
         answer.write(json.dumps(said) + "\n")
         answer.flush()

@@ -12,7 +12,7 @@ from ...exchange import FROM_THE_START, LostData
 from ...job.baseline import shortfall
 from ...job.job import TrainingJob
 from ...models import FittedModel
-from ...money import Cost, Rates
+from ...money import Cost, Rates, StoreUse
 from ...money.meter import to_nusd
 from ...storage import run_objects
 from ...storage.checkpoint import Progress
@@ -96,8 +96,8 @@ class Conclusion:
         telemetry.update(left=left)
         state = dataclasses.replace(telemetry.state, status=ended.status, **self._losses)
         if found_wanting := shortfall(state):
-            telemetry.tell(ended.time_s, found_wanting[:1].upper() + found_wanting[1:])
-        telemetry.tell(ended.time_s, f"{_headline(ended.status, ended.reason)}{note}. {outcome}")
+            telemetry.add_event(ended.time_s, found_wanting[:1].upper() + found_wanting[1:])
+        telemetry.add_event(ended.time_s, f"{_headline(ended.status, ended.reason)}{note}. {outcome}")
         self.note = note
 
     def _fetch_models(self) -> str:
@@ -185,7 +185,8 @@ class Conclusion:
         Before these go on, ``settle`` is called with the bill, nano-dollars, and the end is entered by ``tracker``.
         """
         ended, run = self._ended, self._run
-        cost = Cost.of_nusd(self._costs_nusd)
+        store = StoreUse.of(self._job.store.partition("://")[0], ended.store_use, self._rates)
+        cost = Cost.of_nusd(self._costs_nusd, store)
         changes: dict[str, Any] = {
             "status": ended.status,
             "reason": ended.reason + self.note,

@@ -33,6 +33,8 @@ from .remains import Remains
 ALL_DOWN = "Everything is shut down"
 #: Tries to fetch the model, and the pause between them, seconds.
 FETCH_TRIES, FETCH_PAUSE_S = 3, 0.5
+#: Messages of one function, about, which a second supervisor reads.
+MESSAGES = 10
 #: Longest wait for functions to end in good order when the interpreter exits, seconds.
 STOP_S = 2.0
 
@@ -112,9 +114,12 @@ def failure(
 
 
 def cut(costs: dict[str, int], most: int | None) -> dict[str, int]:
-    """``costs`` by component, reduced so that their sum is at most ``most`` (None: not reduced)."""
+    """``costs`` by component, reduced so that their sum is at most ``most`` (None: not reduced).
+
+    Functions that were lost are what may be on the bill for too long: the supervisor is the first to be reduced.
+    """
     over = 0 if most is None else max(sum(costs.values()) - most, 0)
-    for component in costs:
+    for component in sorted(costs, key=lambda name: name != "supervisor"):
         cut = min(over, costs[component])
         costs[component] -= cut
         over -= cut
@@ -167,17 +172,23 @@ def conclude(
         The newest one that is known here.
     """
     from ...supervisor.ending import LOST
-    from .last_word import Successor  # needed only here
+    from .substitute_supervisor import SubstituteSupervisor  # needed only here
 
     if invocation is None:
         return failure
+    dues = services.dues
     try:
+        # It reads the step log, an object for each step, and all messages.
+        if dues is not None and not dues.pay_end(2 * failure.step + MESSAGES * (invocation.n_workers + 1)):
+            return failure
         prepaid = Prepaid(rates, 0, lambda: failure.time_s, lambda: 0, with_servers=True)
-        successor = Successor(invocation, services.log, services.bus, services.launcher.objects, prepaid)
+        successor = SubstituteSupervisor(invocation, services.log, services.bus, services.launcher.objects, prepaid)
         successor.over_s, successor.plan = failure.time_s, plan
         ended = successor.conclude(aborted)
         if ended.reason == LOST:
             ended = dataclasses.replace(ended, status=failure.status, reason=failure.reason)
+        if dues is not None:
+            ended.costs_nusd["storage"] += dues.beyond_nusd
         with contextlib.suppress(LostData):
             return dataclasses.replace(ended, costs_nusd=cut(ended.costs_nusd, services.log.money()[1]))
         return dataclasses.replace(ended, costs_nusd=failure.costs_nusd)
@@ -307,6 +318,7 @@ def keep(
         record.keep_model(last, LAST)
     if progress is not None:
         record.keep_progress(progress.encode())
-    record.end({"state": state.to_json(), "cost": dict(cost), "job": job, "resume": resume})
+    store = cost.store.to_json() if cost.store is not None else None
+    record.end({"state": state.to_json(), "cost": dict(cost), "store": store, "job": job, "resume": resume})
     if not record.is_complete:
-        telemetry.tell(changes["time_s"], f"history incomplete: {record.folder} could not be written")
+        telemetry.add_event(changes["time_s"], f"history incomplete: {record.folder} could not be written")

@@ -2,7 +2,7 @@
 
 ::
 
-    ahead.py             imports what the first local run needs, in a thread
+    warm_up.py           imports what the first local run needs, in a thread
     data_preparation.py  splits the data and packs it into the object storage
     stored_data.py       stored files: has functions count and pack the rows
     functions.py         starts the short-lived functions of stateless runs and of data preparation

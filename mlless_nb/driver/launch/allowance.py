@@ -19,13 +19,15 @@ from ...money.meter import NUSD, to_nusd
 from ...money.owner import Owner
 from ...telemetry.live import Telemetry
 from .. import spending
+from ..backends.launcher import is_local
 
 #: Seconds between two notes of what a live run has committed.
 NOTE_S = 1.0
 #: Most nano-dollars of the driver's own requests to the storage before it knows what a start costs: twenty listings.
 FIRST_NUSD = 100_000
-#: Longest that functions go on without their driver: its lease (30 s), and a good end.
-GRACE_S = 45.0
+#: Longest that functions go on without their driver. On this machine they end with it. Elsewhere its lease runs out
+#: (30 s); if the supervisor is lost at that time, too, workers wait for another one, and leases are of 15 s.
+GRACE_S, GRACE_ELSEWHERE_S = 45.0, 195.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,7 +124,7 @@ class Allowance:
             return
         self._telemetry = telemetry
         if isinstance(self.job.budget, AllottedBudget):
-            telemetry.tell(0.0, f"May cost {dollars(self._reserved_nusd)}, which {self._budgets} has left")
+            telemetry.add_event(0.0, f"May cost {dollars(self._reserved_nusd)}, which {self._budgets} has left")
         arguments = (telemetry, self._run.id, round(usd_s * NUSD) + 1)
         self._note(*arguments, 0.0)
         threading.Thread(target=self._keep_noting, args=arguments, name="mlless-allowance", daemon=True).start()
@@ -140,7 +142,8 @@ class Allowance:
         if state.status == "starting" and self.job.is_stored:  # what is prepared before the launch is not in the state
             return
         with contextlib.suppress(MllessError):  # an older note and the recorded steps count then
-            Ledger().note(run_id, Note(to_nusd(state.committed_usd) + 1, nusd_s, unheard_s, GRACE_S))
+            grace_s = GRACE_S if is_local(self.job.backend) else GRACE_ELSEWHERE_S
+            Ledger().note(run_id, Note(to_nusd(state.committed_usd) + 1, nusd_s, unheard_s, grace_s))
 
     def ask(self, command_id: str, cap_nusd: int) -> None:
         """Reserve what a command that changes the cap needs, before it is sent; nothing is returned yet.
@@ -171,7 +174,7 @@ class Allowance:
             try:
                 self._hold()
             except MllessError as error:
-                self._tell(error)
+                self._report(error)
 
     def _hold(self) -> None:
         """Reserve the highest cap that may be in force."""
@@ -191,8 +194,9 @@ class Allowance:
                 with spending.opened() as book:
                     book.settle(self._run.id, max(cost_nusd, 0))
             except MllessError as error:
-                self._tell(error)  # the reservation counts until the run's record is read, once this process has ended
+                # The reservation counts until the run's record is read, once this process has ended.
+                self._report(error)
 
-    def _tell(self, error: MllessError) -> None:
+    def _report(self, error: MllessError) -> None:
         if self._telemetry is not None:
-            self._telemetry.tell(self._telemetry.state.time_s, f"Not entered for {self._budgets}: {error}")
+            self._telemetry.add_event(self._telemetry.state.time_s, f"Not entered for {self._budgets}: {error}")

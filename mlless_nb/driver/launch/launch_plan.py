@@ -71,6 +71,7 @@ class LaunchPlan:
         is_local = services.launcher.is_local
         starting = self.rates, job.workers, is_local, data.held_out_gets, self._begin is not None, kept_nusd
         coordination_nusd = factory.prepaid_nusd(self.rates, job.workers, services.redis_urls)
+        coordination_nusd += 0 if services.redis_urls else factory.request_margin_nusd(self.rates)
         inviting = (
             fan_out.n_inviters(job.workers, can_invoke=services.launcher.can_functions_invoke),
             self.rates.requests_nusd(nested.GETS, nested.PUTS),

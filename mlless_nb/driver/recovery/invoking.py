@@ -21,7 +21,7 @@ def sleep(pause_s: float) -> bool:
 def invoke_patiently(
     invoke: Callable[[list[Invocation]], None],
     invocations: list[Invocation],
-    tell: Callable[[str], None],
+    add_event: Callable[[str], None],
     pause: Callable[[float], bool],
 ) -> None:
     """Invoke functions, again after each of `PAUSES_S` if the backend refuses them.
@@ -33,7 +33,7 @@ def invoke_patiently(
     invoke : callable
         Invokes functions once.
     invocations : list of Invocation
-    tell : callable
+    add_event : callable
         Takes events.
     pause : callable
         Waits so many seconds; returns whether the functions are still needed.
@@ -47,7 +47,7 @@ def invoke_patiently(
         try:
             return invoke(invocations)
         except ServiceError as error:
-            tell(f"{error}; asked again in {pause_s:g} s")
+            add_event(f"{error}; asked again in {pause_s:g} s")
         if not pause(pause_s):
             return None
     return invoke(invocations)

@@ -29,10 +29,11 @@ from ..launch.fan_out import inviter_of
 from ..running.contact import asked_again
 from ..running.start_payments import StartPayments
 from ..servers.services import Services
-from .gave_up import GaveUp
-from .heirs import Heirs
+from .early_ends import EarlyEnds
 from .invoking import invoke_patiently, sleep
 from .recovery_payments import THE_SUPERVISOR, WORKERS, RecoveryPayments
+from .successor_invocations import SuccessorInvocations
+from .unrecoverable import Unrecoverable
 
 #: Restarts without a step further than before, after which the run fails.
 MOST_WITHOUT_PROGRESS = 3
@@ -94,12 +95,12 @@ class Recovery:
         self.n_replaced, self._furthest, self._n_stuck = 0, -1, Counter[int]()
         # Whether a step log was lost: checkpoints of steps that nobody has heard of would leave a gap in the rows.
         self._is_restored = False
-        self._unsaid: list[bytes] = []  # messages to the supervisor that the bus has not taken
-        self._starting = StartPayments(money, services.log)
+        self._unsent: list[bytes] = []  # messages to the supervisor that the bus has not taken
+        self._starting, self._early_ends = StartPayments(money, services.log), EarlyEnds(services)
         self._starting.begin(self._of_slot, 0.0)
         self.payments = RecoveryPayments(services, money, rates, self._n_workers)
         known = services, self.payments, money, invocations[0].lease_s
-        self._heirs = Heirs(*known, self._invocation, invoke, self.tell, pause)
+        self._successors = SuccessorInvocations(*known, self._invocation, invoke, self.add_event, pause)
 
     @property
     def _run_s(self) -> float:
@@ -109,11 +110,12 @@ class Recovery:
     # -- finding out
 
     def look(self) -> list[int]:
-        """The slots whose local processes have died at work; -1 is the supervisor. Raises `LostData`."""
+        """The slots whose local processes have died at work, or before; -1 is the supervisor. Raises `LostData`."""
         self.note()
         # One that settled its budget before it exited was not lost: it is no longer at work, or its successor is.
         found = self._services.log.at_work(self._dead())
-        return [slot for slot, nonce in found.items() if nonce == self._at_work[slot]]
+        lost = [slot for slot, nonce in found.items() if nonce == self._at_work[slot]]
+        return lost + self._early_ends.look(self._seen)
 
     def _dead(self) -> list[int]:
         """The slots whose local processes have died since they were at work."""
@@ -148,14 +150,13 @@ class Recovery:
         return self._plan
 
     def pay_for_starts(self) -> bool:
-        """Reserve money for local functions that start later than was planned; False if the budget is used up.
-
-        Raises
-        ------
-        LostData
-            The run's data is gone from the servers: see `restore`.
-        """
-        return self._starting.pay(self._run_s, self._seen)
+        """Reserve for local functions that start later than was planned; False if refused. Raises `LostData`."""
+        dues = self._services.dues
+        if dues is None or not dues.are_refused:
+            return self._starting.pay(self._run_s, self._seen)
+        if self._starting.is_due(self._run_s, self._seen):
+            self.note()  # they may have started: nobody has looked since nothing pays for it
+        return not self._starting.is_due(self._run_s, self._seen)
 
     def is_over(self) -> bool:
         """Whether the run has ended for its workers: all have settled, or the model is stored. Raises `LostData`.
@@ -175,32 +176,31 @@ class Recovery:
     # -- going on
 
     def replace_supervisor(self) -> None:
-        """Invoke the supervisor again; raises `GaveUp` if the budget does not pay for it."""
-        log = self._services.log
-        self._services.log.bury("supervisor")
-        run_s = self._run_s
+        """Invoke the supervisor again; raises `Unrecoverable` if the budget does not pay for it."""
+        log, run_s = self._services.log, self._run_s
+        log.bury("supervisor")
         granted = self.payments.reserve_supervisor(run_s, self._telemetry.state.time_s)
         log.release(SUPERVISOR)
         self._seen.discard(SUPERVISOR)
         self._starting.begin([SUPERVISOR], run_s)
-        invocation = self._invocation(SUPERVISOR, granted, run_s)
         news = Replaced(self.restart.number, self.restart.step, [SUPERVISOR], run_s, run_s)
         self._services.bus.send("supervisor", news.encode())  # before it starts: it reads what was said
-        self._invoke([invocation])
+        self._invoke([self._invocation(SUPERVISOR, granted, run_s)])
         self.payments.use(THE_SUPERVISOR, granted)
         self.n_replaced += 1
-        self.tell("The supervisor was lost and invoked again; training went on")
+        self.add_event("The supervisor was lost and invoked again; training went on")
 
     def succeed(self, aged: Aged) -> None:
-        """Invoke the successors that are asked for, see `Heirs.succeed`."""
-        self._heirs.succeed(aged, self._run_s)
+        """Invoke the successors that are asked for, see `SuccessorInvocations.succeed`."""
+        self._successors.succeed(aged, self._run_s)
 
     def _invoke(self, invocations: list[Invocation]) -> None:
-        """Invoke functions in the place of lost ones; raises `GaveUp` if the backend refuses again and again."""
+        """Invoke functions in the place of lost ones; raises `Unrecoverable` if the backend refuses again and again."""
         try:
-            invoke_patiently(self._invoke_once, invocations, self.tell, self._pause)
+            invoke_patiently(self._invoke_once, invocations, self.add_event, self._pause)
         except ServiceError as error:
-            raise GaveUp(str(error)) from None
+            raise Unrecoverable(str(error)) from None
+        self._early_ends.invoked(one.slot for one in invocations)
 
     def _invocation(self, slot: int, granted: int, run_s: float) -> Invocation:
         """That of another function for ``slot``. A supervisor learns how old the others are: RabbitMQ tells it once."""
@@ -223,7 +223,7 @@ class Recovery:
 
         Raises
         ------
-        GaveUp
+        Unrecoverable
             The budget does not pay for it, or the run gets no further.
         LostData
             The run's data is gone from the servers: see `restore`.
@@ -238,7 +238,7 @@ class Recovery:
         granted = self.payments.reserve_each(replaced)
         known, self.restart = self.restart, log.roll_back(self.restart, step, replaced, self._n_workers, origin)
         if self.restart.number != known.number + 1:
-            raise GaveUp("the run was restarted by somebody else")
+            raise Unrecoverable("the run was restarted by somebody else")
         # One that ended properly while this was decided is needed again; nobody else may miss it soon. Once functions
         # are invoked, others may have done all that is left to do, with them.
         left = set[int]()
@@ -282,7 +282,7 @@ class Recovery:
         replaced = [slot for slot in self._to_replace(gone, step, is_restored=True) if slot >= 0]
         if replaced and is_stored:
             replaced = []  # their work is done
-            self.tell(f"The run's last steps may be missing in its history after step {self._telemetry.n_rows}")
+            self.add_event(f"The run's last steps may be missing in its history after step {self._telemetry.n_rows}")
         granted = self.payments.reserve_each(replaced)
         if SUPERVISOR in gone:
             self.replace_supervisor()
@@ -301,18 +301,18 @@ class Recovery:
         self._invoke([self._invocation(slot, granted[slot], run_s) for slot in replaced])
         self.payments.use(WORKERS, sum(granted.values()))
         self.n_replaced += len(replaced)
-        self._unsaid.append(Replaced(self.restart.number, step, replaced, run_s, run_s, is_restored).encode())
+        self._unsent.append(Replaced(self.restart.number, step, replaced, run_s, run_s, is_restored).encode())
         with contextlib.suppress(ServiceError):  # the caller is not done
-            self.say()
+            self.send_pending()
         what = f"; worker{'s' * (len(replaced) > 1)} {', '.join(map(str, replaced))} replaced" if replaced else ""
         where = f"from step {step}" if step else "from the start"
-        self.tell(f"{reason[:1].upper()}{reason[1:]}{what}; training goes on {where}")
+        self.add_event(f"{reason[:1].upper()}{reason[1:]}{what}; training goes on {where}")
 
-    def say(self) -> None:
+    def send_pending(self) -> None:
         """Send the supervisor what it has not been told, since the bus has failed."""
-        while self._unsaid:
-            self._services.bus.send("supervisor", self._unsaid[0])
-            del self._unsaid[0]
+        while self._unsent:
+            self._services.bus.send("supervisor", self._unsent[0])
+            del self._unsent[0]
 
     def _to_replace(self, lost: set[int], step: int, *, is_restored: bool = False) -> list[int]:
         """The slots that take part in the step after ``step`` and have no function (any more)."""
@@ -338,13 +338,13 @@ class Recovery:
         n_stuck = self._n_stuck + Counter(lost or [SUPERVISOR])
         n_before = max(n_stuck.values()) - 1
         if n_before >= MOST_WITHOUT_PROGRESS:
-            raise GaveUp(f"{reason}; after {n_before} restarts the run is no further than step {furthest}")
+            raise Unrecoverable(f"{reason}; after {n_before} restarts the run is no further than step {furthest}")
         job_id = self._of_slot[SUPERVISOR].job_id
         with asked_again():
             found = newest_whole(self._services.launcher.objects, job_id, most, self._restarts)
         self._n_stuck = n_stuck
         return found
 
-    def tell(self, text: str) -> None:
+    def add_event(self, text: str) -> None:
         """Tell the user what happened."""
-        self._telemetry.tell(self._run_s, text)
+        self._telemetry.add_event(self._run_s, text)

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Callable
 
 from ...exchange import SUPERVISOR
-from ...exchange.slots import heir_of
+from ...exchange.slots import successor_of
 from ...money import Rates
+from ...money.request import Money
 from ...money.start import StartingMoney
 from ...plurals import count
 from ..servers.reservations import Reservations
 from ..servers.services import Services
-from .gave_up import GaveUp
+from .unrecoverable import Unrecoverable
 
 #: What money is reserved for that functions have not been invoked with yet.
 WORKERS, THE_SUPERVISOR = "workers", "the supervisor"
+#: Seconds of the servers that a supervisor near the cap has reserved ahead, about, when it was heard last.
+PAID_AHEAD_S = 1.0
 
 
 class RecoveryPayments:
@@ -52,11 +56,11 @@ class RecoveryPayments:
         return self._services.launcher.objects.gets, self._services.launcher.objects.puts
 
     def _hold(self, what: str, nusd: int, who: str) -> None:
-        """Have ``nusd`` reserved for ``what``; raises `GaveUp` if the budget does not pay for invoking ``who``."""
+        """Have ``nusd`` reserved for ``what``; raises `Unrecoverable` if the budget does not pay for ``who``."""
         while self._held[what] < nusd:
             granted = self._reservations.ask(what, nusd - self._held[what])
             if not granted:
-                raise GaveUp(f"the budget does not pay for invoking {who} again", "capped")
+                raise Unrecoverable(f"the budget does not pay for invoking {who} again", "capped")
             self._held[what] += granted
             self.reserved_nusd += granted
 
@@ -86,16 +90,51 @@ class RecoveryPayments:
             When it is invoked, and when the lost one was heard last, seconds after the run.
         """
         gap_s = max(run_s - max(heard_s, self._paid_until_s), 0.0)
-        gap_nusd = self._rates.function_nusd(gap_s) + self._rates.servers_nusd(gap_s)
+        gap_nusd = self._rates.function_nusd(gap_s) + self._servers_nusd(gap_s)
         self._hold(THE_SUPERVISOR, self._money.supervisor_nusd + gap_nusd, THE_SUPERVISOR)
         self.use(THE_SUPERVISOR, gap_nusd)
         self._paid_until_s = run_s
         return self._money.supervisor_nusd
 
+    def are_used_up(self, silence_s: float, *, is_starting: bool, money: Money | None = None) -> bool:
+        """Whether the budget does not pay for the servers' time any more, which the supervisor reserves.
+
+        One that is lost reserves nothing, and where its end is not seen it is missed only after some leases.
+
+        Parameters
+        ----------
+        silence_s : float
+            Seconds since the supervisor was heard, or invoked if it ``is_starting``.
+        money : callable, optional
+            Says what is known of the budget while the servers that have it do not answer.
+        """
+        unpaid_nusd = self._unpaid_nusd(silence_s, is_starting=is_starting)
+        if not unpaid_nusd:
+            return False
+        cap_nusd, reserved_nusd = (money or self._services.log.money)()
+        return cap_nusd is not None and reserved_nusd + unpaid_nusd > cap_nusd
+
+    def pay_silence(self, silence_s: float, *, is_starting: bool) -> None:
+        """Reserve that time, as far as the cap allows: it is spent. Arguments as of `are_used_up`."""
+        unpaid_nusd = self._unpaid_nusd(silence_s, is_starting=is_starting)
+        if unpaid_nusd:
+            with contextlib.suppress(Exception):  # the run ends, and its server may be what failed
+                cap_nusd, reserved_nusd = self._services.log.money()
+                left_nusd = unpaid_nusd if cap_nusd is None else min(unpaid_nusd, cap_nusd - reserved_nusd)
+                self.reserved_nusd += self._services.log.reserve(left_nusd) if left_nusd > 0 else 0
+
+    def _unpaid_nusd(self, silence_s: float, *, is_starting: bool) -> int:
+        unpaid_s = silence_s - (self._money.start_s if is_starting else PAID_AHEAD_S)
+        return self._servers_nusd(unpaid_s) if unpaid_s > 0.0 else 0
+
+    def _servers_nusd(self, span_s: float) -> int:
+        """Nano-dollars of so many seconds of the servers, without their start-up, which is paid at the start."""
+        return self._rates.servers_nusd(span_s) - self._rates.servers_nusd(0.0)
+
     def reserve_successor(self, slot: int) -> int:
-        """Reserve what a successor of ``slot`` needs to start, which is returned; to be `use`d as `heir_of` it."""
+        """Reserve what a successor of ``slot`` needs to start, which is returned; to be `use`d as `successor_of` it."""
         needed = self._money.supervisor_nusd if slot == SUPERVISOR else self._money.worker_nusd(slot)
-        self._hold(heir_of(slot), needed, "a successor")
+        self._hold(successor_of(slot), needed, "a successor")
         return needed
 
     def pay_requests(self, reserve: Callable[[int], object] | None = None) -> None:

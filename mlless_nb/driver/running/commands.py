@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from typing import NamedTuple
 
 from ...bus.messages import BY_USER, Command
 from ...errors import ServiceError
@@ -14,6 +15,17 @@ from ..servers.services import Services
 
 #: Seconds after which a command that the supervisor did not acknowledge is sent again.
 RESEND_S = 2.0
+#: Commands that take the place of earlier ones of their kind.
+REPLACED = ("budget", "tune")
+
+
+class _Pending(NamedTuple):
+    """A command that was sent at ``sent_at``, shown as ``text``; ``older`` are those whose place it took."""
+
+    command: Command
+    text: str
+    sent_at: float
+    older: tuple[_Pending, ...] = ()
 
 
 class Commands:
@@ -36,7 +48,7 @@ class Commands:
 
     def __init__(self, services: Services, telemetry: Telemetry, allowance: Allowance) -> None:
         self._services, self._telemetry, self._allowance = services, telemetry, allowance
-        self._pending: dict[str, tuple[Command, str, float]] = {}
+        self._pending: dict[str, _Pending] = {}
         self._lock = threading.Lock()
         self.is_stop_asked = self.is_over = False
 
@@ -59,7 +71,12 @@ class Commands:
             if self.is_over:
                 return
             self.is_stop_asked = self.is_stop_asked or command.do == "stop"
-            self._pending[command.id] = (command, pending, time.monotonic())
+            # One that is sent again could come after this one.
+            older = [one for one in self._pending.values() if one.command.do == command.do and command.do in REPLACED]
+            for one in older:
+                del self._pending[one.command.id]
+            all_older = tuple(each for one in older for each in (*one.older, one))
+            self._pending[command.id] = _Pending(command, pending, time.monotonic(), all_older)
             self._telemetry.update(refusal="")
             self._show()
         try:
@@ -71,27 +88,38 @@ class Commands:
     def resend(self, now: float) -> None:
         """Send unacknowledged commands again; an unacknowledged stop is also announced in the plan from here."""
         with self._lock:
-            late = [entry for entry in self._pending.values() if now - entry[2] > RESEND_S]
-        for command, pending, _ in late:
-            if command.do == "stop":
+            late = [one for one in self._pending.values() if now - one.sent_at > RESEND_S]
+        for one in late:
+            if one.command.do == "stop":
                 self._services.log.announce_stop("stopped", BY_USER)
             with self._lock:
-                self._pending[command.id] = (command, pending, now)
-            self._services.bus.send("supervisor", command.encode())
+                if one.command.id not in self._pending:
+                    continue  # it was done meanwhile, or another one took its place
+                self._pending[one.command.id] = one._replace(sent_at=now)
+            self._services.bus.send("supervisor", one.command.encode())
 
     def settle(self, done: dict[str, str]) -> None:
         """Remove commands that the supervisor has handled; by id, why each was refused, "" if it was carried out."""
         with self._lock:
-            known = [self._pending.pop(command_id, None) for command_id in done]
+            known = [(self._pending.pop(command_id, None), outcome) for command_id, outcome in done.items()]
+            for one, outcome in known:
+                if one is not None and outcome and one.older:  # it is refused, and the newest before it may not be done
+                    *rest, last = one.older
+                    self._pending[last.command.id] = last._replace(older=tuple(rest))
             for outcome in filter(None, done.values()):
                 self._telemetry.update(refusal=outcome)
-                self._telemetry.tell(self._telemetry.state.time_s, f"Refused: {outcome}")
+                self._telemetry.add_event(self._telemetry.state.time_s, f"Refused: {outcome}")
             self._show()
-        budgets = [entry[0].id for entry in known if entry is not None and entry[0].do == "budget"]
+        budgets = [
+            each.command.id
+            for one, outcome in known
+            if one is not None and one.command.do == "budget"
+            for each in (one, *(() if outcome else one.older))
+        ]
         if budgets:
             with contextlib.suppress(Exception):  # without an answer from Redis the higher cap stays reserved
                 self._allowance.answered(budgets, self._services.log.money()[0])
 
     def _show(self) -> None:
         """Show what is pending; under the lock, so that no older state overwrites a newer one."""
-        self._telemetry.update(pending=tuple(pending for _, pending, _ in self._pending.values()))
+        self._telemetry.update(pending=tuple(one.text for one in self._pending.values()))

@@ -19,7 +19,7 @@ SILENCE_S = 60.0
 #: Seconds without listening after which the driver itself was held up, and could not hear anything.
 HELD_UP_S = 2.0
 #: Longest wait for servers that do not answer, seconds.
-AWAY_S = 120.0
+LONGEST_OUTAGE_S = 120.0
 
 
 @contextlib.contextmanager
@@ -48,19 +48,22 @@ class Contact:
 
     def __init__(self, services: Services, lease_s: float) -> None:
         self._services, self._lease_s = services, lease_s
-        self._away_since: float | None = None
+        self._silent_since: float | None = None
         self._listened_at = time.monotonic()
         self._heard_at, self._patience_s = self._listened_at, START_LEASES * lease_s
+        self._away_s = 0.0  # since the supervisor was heard: until the servers last did not answer
         self.n_unheard = 0
 
     def invoked(self) -> None:
         """The supervisor was invoked, perhaps again, and has some time to start."""
         self._heard_at, self._patience_s = time.monotonic(), START_LEASES * self._lease_s
+        self._away_s = 0.0
         self.n_unheard += 1
 
     def heard(self) -> None:
         """A message came from the supervisor."""
         self._heard_at, self._patience_s = time.monotonic(), SILENCE_LEASES * self._lease_s
+        self._away_s = 0.0
         self.n_unheard = 0
 
     def listen(self) -> None:
@@ -73,21 +76,36 @@ class Contact:
     def is_silent(self) -> bool:
         """Whether the supervisor counts as lost."""
         self.listen()
-        silence_s = time.monotonic() - self._heard_at
-        if silence_s <= self._patience_s:
+        if self.silence_s <= self._patience_s:
             return False
-        is_mute = silence_s > max(SILENCE_S, self._patience_s) and not self._services.has_broker
+        is_mute = self.silence_s > max(SILENCE_S, self._patience_s) and not self._services.has_broker
         return is_mute or not self._services.log.alive(["supervisor"])[0]
+
+    @property
+    def silence_s(self) -> float:
+        """Seconds since the supervisor was heard, or invoked; while the servers do not answer, it cannot be heard."""
+        return time.monotonic() - self._heard_at
+
+    @property
+    def unpaid_s(self) -> float:
+        """Seconds since the supervisor was heard, or invoked, also those in which the servers did not answer."""
+        return self._away_s + self.silence_s
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether the supervisor was invoked and not heard yet."""
+        return self._patience_s == START_LEASES * self._lease_s
 
     def answered(self) -> None:
         """The servers answer."""
-        self._away_since = None
+        self._silent_since = None
 
     def unanswered(self) -> bool:
         """The servers do not answer: starts a private one again that has died; whether they have been away too long."""
         now = time.monotonic()
-        self._away_since = now if self._away_since is None else self._away_since
-        self._heard_at = now  # the supervisor cannot be heard meanwhile
+        self._silent_since = now if self._silent_since is None else self._silent_since
+        self._away_s += max(now - self._heard_at, 0.0)
+        self._heard_at = self._listened_at = now  # the supervisor cannot be heard meanwhile
         if self._services.embedded is not None:
             self._services.embedded.revive()
-        return now - self._away_since > AWAY_S
+        return now - self._silent_since > LONGEST_OUTAGE_S

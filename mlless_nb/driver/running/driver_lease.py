@@ -22,7 +22,7 @@ def kept(log: Coordinator, every_s: float = DRIVER_LEASE_S / 10) -> Iterator[Non
 
     def renew() -> None:
         while not is_over.wait(every_s) and threading.main_thread().is_alive():
-            with contextlib.suppress(Exception):  # the driver meets the same error, and mends it
+            with contextlib.suppress(Exception):  # the driver meets the same error, and handles it
                 log.renew("driver", DRIVER_LEASE_S)
 
     thread = threading.Thread(target=renew, name="mlless-lease", daemon=True)

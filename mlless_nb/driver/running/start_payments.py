@@ -42,8 +42,7 @@ class StartPayments:
 
         Those in ``started`` have, and so has whichever claims its slot before the money is reserved.
         """
-        for slot in set(started) & set(self._invoked_s):
-            del self._invoked_s[slot], self._paid_until_s[slot]
+        self._leave_out(started)
         asked_s, amounts, request_id = self._unanswered or (run_s, self._due(run_s), uuid.uuid4().hex)
         if not amounts:
             return True
@@ -54,6 +53,15 @@ class StartPayments:
             if self._invoked_s.get(slot, math.inf) <= asked_s:  # it has neither started nor been replaced meanwhile
                 self._paid_until_s[slot] = max(asked_s, self._paid_until_s[slot]) + SLICE_S
         return is_paid
+
+    def is_due(self, run_s: float, started: Collection[int]) -> bool:
+        """Whether more must be reserved now; arguments as of `pay`."""
+        self._leave_out(started)
+        return bool(self._due(run_s))
+
+    def _leave_out(self, started: Collection[int]) -> None:
+        for slot in set(started) & set(self._invoked_s):
+            del self._invoked_s[slot], self._paid_until_s[slot]
 
     def _due(self, run_s: float) -> dict[int, int]:
         """By slot, what functions need that have not started."""

@@ -52,7 +52,7 @@ class UpdateFeed:
         if self.record is not None:
             self.record.append_events(update.decisions)
         for time_s, text in update.sentences if self.tells else ():
-            telemetry.tell(time_s, text)
+            telemetry.add_event(time_s, text)
         if update.done:
             self._commands.settle(update.done)
 
@@ -81,5 +81,5 @@ class UpdateFeed:
                 )
                 if first == last:
                     text = f"Step {first} is missing in the history: not every worker took it, or its reports"
-                self._telemetry.tell(row.time_s, f"{text} were lost")
+                self._telemetry.add_event(row.time_s, f"{text} were lost")
             newest = int(row.step)

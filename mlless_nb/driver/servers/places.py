@@ -23,7 +23,7 @@ PLACES = "places.json"
 CONTROL = "control"
 #: Longest file that is read, bytes.
 MOST_BYTES = 1 << 16
-_TEXTS = ("run_id", "name", "backend", "executor", "folder", "storage", "bucket", "bus")
+_TEXTS = ("run_id", "name", "backend", "executor", "folder", "storage", "bucket", "bus", "store")
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,8 @@ class Places:
         URL of the control bus if it is another server, without a password.
     has_ended : bool
         Whether the run was ended by its process, and something is left.
+    store : str
+        The frame store if what is in it does not expire, without a password.
     """
 
     run_id: str
@@ -64,6 +66,7 @@ class Places:
     redis: list[str]
     bus: str
     has_ended: bool = False
+    store: str = ""
 
     def write(self) -> None:
         """Write the file; the run goes on if the disk does not take it."""

@@ -7,8 +7,10 @@ from ...money import Rates
 from ...storage.objects import ObjectStore
 from .reservations import Reservations
 
-#: Reads and writes of the driver that are paid at a time, some ten seconds of its polling.
+#: Reads and writes of the driver that are paid at a time, some ten seconds of its polling in a cloud.
 GETS, PUTS = 40, 8
+#: The least that are paid before it looks again: for its messages, and for who is at work.
+LEAST_GETS, LEAST_PUTS = GETS // 2, PUTS // 2
 
 
 class RequestDues:
@@ -24,27 +26,55 @@ class RequestDues:
         What was reserved for them before the launch, nano-dollars.
     last : (int, int)
         Reads and writes that the end of the run takes.
+
+    Attributes
+    ----------
+    are_refused : bool
+        Whether the budget has refused more: what is paid is for the end of the run.
     """
 
     def __init__(
         self, objects: ObjectStore, log: Coordinator, rates: Rates, reserved_nusd: int, last: tuple[int, int]
     ) -> None:
         self._objects, self._log, self._rates, self._last = objects, log, rates, last
-        self._reserved_nusd, self._reservations = reserved_nusd, Reservations(log)
+        self._first_nusd = self._reserved_nusd = reserved_nusd
+        self._reservations = Reservations(log)
+        self.are_refused = False
 
     @property
     def made_nusd(self) -> int:
         """Price of the requests so far."""
         return self._rates.requests_nusd(self._objects.gets, self._objects.puts)
 
-    def pay(self) -> None:
-        """Reserve money for the requests to come; if the budget does not cover them, announce the end of the run."""
-        gets, puts = self._objects.gets + self._last[0], self._objects.puts + self._last[1]
-        least = self._rates.requests_nusd(gets + GETS // 4, puts + PUTS // 4) - self._reserved_nusd
-        if least <= 0:
-            return
-        wanted = self._rates.requests_nusd(gets + GETS, puts + PUTS) - self._reserved_nusd
-        granted = self._reservations.ask("requests", wanted, least)
+    def _due_nusd(self, gets: int, puts: int) -> int:
+        """What is not reserved of the requests so far, of the end's, and of so many more."""
+        gets, puts = self._objects.gets + self._last[0] + gets, self._objects.puts + self._last[1] + puts
+        return self._rates.requests_nusd(gets, puts) - self._reserved_nusd
+
+    def pay(self) -> bool:
+        """Reserve money for the requests to come, before they are made; whether the driver may go on with them.
+
+        If the budget does not cover them, the run's end is announced, and it is not asked again: asking costs, too.
+        """
+        if self.are_refused:
+            return False
+        least = self._due_nusd(LEAST_GETS, LEAST_PUTS)
+        if least > 0:
+            granted = self._reservations.ask("requests", self._due_nusd(GETS, PUTS), least)
+            self._reserved_nusd += granted
+            if not granted:
+                self._log.announce_stop("capped", "the budget does not pay for another step")
+                self.are_refused = True
+        return not self.are_refused
+
+    def pay_end(self, gets: int) -> bool:
+        """Reserve money for ``gets`` more reads as the run ends; False if the budget does not cover them."""
+        due = self._due_nusd(gets + 1, 1)  # asking takes one of each
+        granted = self._reservations.ask("end", due) if due > 0 else 0
         self._reserved_nusd += granted
-        if not granted:
-            self._log.announce_stop("capped", "the budget does not pay for another step")
+        return granted >= due
+
+    @property
+    def beyond_nusd(self) -> int:
+        """What the requests so far, and those of the end, cost beyond what was reserved before the launch."""
+        return max(self._due_nusd(0, 0) + self._reserved_nusd - self._first_nusd, 0)

@@ -14,7 +14,7 @@ from ...bus.urls import REDIS_SCHEMES, is_here, is_loopback, mask_url, require_p
 from ...errors import JobError
 from ...exchange.factory import open_coordinator
 from ...exchange.protocol import key_prefix
-from ...exchange.stores import REDIS, for_functions, open_store, store_hosts
+from ...exchange.stores import REDIS, for_functions, open_store, store_hosts, store_kind
 from ...job.execution import WORKERS, is_without_redis
 from ...job.job import TrainingJob, backend_name
 from ...money.owner import Owner
@@ -114,8 +114,11 @@ class Services:
         """Write where the run keeps things into a file that lies there until `close`."""
         bus = mask_url(self.bus_url) if self.bus_url not in (*self.redis_urls, STORAGE_BUS) else ""
         others = [] if self.embedded is not None else [mask_url(url) for url in self.redis_urls]
+        kind = store_kind(self.store)
+        store = mask_url(self.store) if kind is not None and not kind.expires else ""
         where = self.launcher.executor_id, self.launcher.folder, *self.launcher.place
-        Places(self._run_id, job.name or "", Owner.this(), backend_name(job.backend), *where, others, bus).write()
+        whose = self._run_id, job.name or "", Owner.this(), backend_name(job.backend)
+        Places(*whose, *where, others, bus, store=store).write()
 
     def _redis_urls(self, job: TrainingJob) -> list[str]:
         if self.embedded is not None:

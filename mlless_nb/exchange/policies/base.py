@@ -146,6 +146,8 @@ class RoundPolicy(ABC):
         Whether all workers complete the same rounds at the same step, and therefore judge the same losses there.
     counts_all : bool
         Whether every round waits for all workers. If not, the coordinator says whose updates count (`Closing`).
+    most_behind : int
+        Steps that a worker may be behind the newest one that is complete.
     has_leader : bool
         Whether the first active worker merges all updates, and the others read their sum (AllReduce).
     spread : Spread
@@ -154,6 +156,7 @@ class RoundPolicy(ABC):
 
     is_lockstep: ClassVar[bool] = True
     counts_all: ClassVar[bool] = True
+    most_behind: ClassVar[int] = 0
     has_leader: bool = False
 
     def __init__(

@@ -29,6 +29,7 @@ class FirstUpdatesRounds(RoundPolicy):
     """The rounds of one worker in a run with backup workers."""
 
     counts_all = False
+    most_behind = MOST_BEHIND
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)

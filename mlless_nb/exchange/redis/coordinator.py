@@ -79,7 +79,7 @@ class RedisCoordinator:
         self._shards = [connect(url) for url in urls]
         self._redis = self._shards[0]
         self._prefix = key_prefix(job_id)
-        self.generation, self._nonce = generation, nonce
+        self._store, self.generation, self._nonce = store, generation, nonce
         self._job = self._key("job")
         self._announce = self._redis.register_script(_script("announce"))
         self._reserve = self._redis.register_script(_script("reserve"))
@@ -88,9 +88,10 @@ class RedisCoordinator:
         self._steps = StepLogReader(self._redis, self._key("steps"))
         arrivals = Arrivals(self._prefix, generation, nonce, _script("arrive"), _script("catch_up"), TTL_S)
         rounds = Rounds(self._shards, self._prefix, arrivals, TTL_S)
-        self._store = store
         plain: WorkerRounds = rounds if store is None else StoredRounds(rounds, store)
         self._rounds = SealedRounds(plain, Seal(bytes.fromhex(frame_key), self._prefix)) if frame_key else plain
+        #: See `CountsFrames`; bound, as it is called in every step.
+        self.frame_count = plain.frame_count
 
     def _key(self, *parts: object) -> str:
         return self._prefix + ":".join(map(str, parts))
@@ -99,20 +100,20 @@ class RedisCoordinator:
         self, *, cap_nusd: int | None, reserved_nusd: int, restart: Restart = FROM_THE_START, plan: Plan = NO_PLAN
     ) -> None:
         """See `Coordinator`."""
-        self._redis.hset(
-            self._job,
-            mapping={
-                "generation": self.generation,
-                "cap": -1 if cap_nusd is None else cap_nusd,
-                "reserved": reserved_nusd,
-                "latest": restart.step,
-                "closed": restart.step,
-                "version": plan.version,
-                "plan": plan.encode(),
-                "fence": fence_of(self.generation, restart),
-            },
-        )
-        self._redis.expire(self._job, TTL_S)
+        state = {
+            "generation": self.generation,
+            "cap": -1 if cap_nusd is None else cap_nusd,
+            "reserved": reserved_nusd,
+            "latest": restart.step,
+            "closed": restart.step,
+            "version": plan.version,
+            "plan": plan.encode(),
+            "fence": fence_of(self.generation, restart),
+        }
+        with self._redis.pipeline(transaction=True) as pipeline:  # no key is without an expiry at any time
+            pipeline.hset(self._job, mapping=state)
+            pipeline.expire(self._job, TTL_S)
+            pipeline.execute()
         self._redis.script_load(_script("arrive"))
         self._redis.script_load(_script("catch_up"))
         if self._store is not None:
@@ -200,9 +201,8 @@ class RedisCoordinator:
 
     def release(self, slot: int) -> None:
         """See `Coordinator`."""
-        role = role_of(slot)
         self._redis.hdel(self._job, f"refunded:{slot}", f"start:{self._key('claim', slot)}")
-        self._redis.unlink(self._key("claim", slot), self._key("lease", role))
+        self._redis.unlink(self._key("claim", slot), self._key("lease", role_of(slot)))
 
     def hand_over(self, slot: int, step: int) -> None:
         """See `Coordinator`."""

@@ -25,6 +25,7 @@ from typing import Any, TypeVar
 import redis
 
 from ...errors import ServiceError
+from ..frame_count import FrameCounter
 from ..in_parts import exchange_in_parts
 from ..protocol import (
     MODEL,
@@ -65,6 +66,9 @@ class Rounds:
         self._prefix = self._round_prefix = prefix
         self._arrivals, self._ttl_s = arrivals, ttl_s
         self._frames = Frames(self._lines, prefix, ttl_s)
+        self._counter = FrameCounter()
+        #: See `CountsFrames`; bound, as it is called in every step. Requests that were repeated count once.
+        self.frame_count = self._counter.frame_count
         self._seen = "0"  # id of the last wake-up message read
 
     def join(self, restart: Restart) -> None:
@@ -78,9 +82,16 @@ class Rounds:
         for line in self._lines:
             line.close()
 
+    def _count(self, part: RoundRequest) -> None:
+        """Count what ``part`` has published, see `Frames.storing`."""
+        if part.is_awaited:
+            self._counter.put(part.outgoing.values())
+
     def publish(self, part: RoundRequest) -> Arrival:
         """See `Coordinator`."""
-        return self._safely(lambda: self._publish(part))
+        arrival = self._safely(lambda: self._publish(part))
+        self._count(part)
+        return arrival
 
     def wait(self, part: RoundRequest, pay: Callable[[], None]) -> Closing | None:
         """See `Coordinator`."""
@@ -88,21 +99,26 @@ class Rounds:
 
     def frames(self, part: RoundRequest, slots: list[int] | None = None) -> list[Frame]:
         """See `Coordinator`."""
-        return self._safely(lambda: self._frames.fetch(part, part.read_slots(slots), {}))
+        return self._counter.got(self._safely(lambda: self._frames.fetch(part, part.read_slots(slots), {})))
 
     def exchange(self, part: RoundRequest, pay: Callable[[], None]) -> Exchanged:
         """See `Coordinator`."""
         if part.quorum:
             return exchange_in_parts(self, part, pay)  # whose frames count is known only once it is complete
-        return self._safely(lambda: self._exchange(part, pay))
+        done = self._safely(lambda: self._exchange(part, pay))
+        self._count(part)
+        self._counter.got(done.frames)
+        return done
 
     def publish_and_poll(self, part: RoundRequest, keys: Sequence[FrameKey]) -> tuple[Arrival, list[Frame | None]]:
         """See `Coordinator`."""
-        return self._safely(lambda: self._publish_and_poll(part, keys))
+        arrival, found = self._safely(lambda: self._publish_and_poll(part, keys))
+        self._count(part)
+        return arrival, self._counter.got(found)
 
     def wait_for_any(self, part: RoundRequest, keys: Sequence[FrameKey], pay: Callable[[], None]) -> list[Frame | None]:
         """See `Coordinator`."""
-        return self._safely(lambda: self._wait_for_any(part, keys, pay))
+        return self._counter.got(self._safely(lambda: self._wait_for_any(part, keys, pay)))
 
     def catch_up(self, part: RoundRequest) -> tuple[Arrival, list[Closing]]:
         """See `Coordinator`."""
@@ -114,11 +130,12 @@ class Rounds:
     def put_model(self, frame: bytes) -> None:
         """See `Coordinator`."""
         self._safely(lambda: self._ask(("SET", frame_key(self._round_prefix, *MODEL), frame, "EX", self._ttl_s)))
+        self._counter.put([frame])
 
     def get_model(self) -> Frame | None:
         """See `Coordinator`."""
         found: Frame | None = self._safely(lambda: self._ask(("GET", frame_key(self._round_prefix, *MODEL))))
-        return found
+        return self._counter.got([found])[0]
 
     def _ask(self, command: Command) -> Any:
         """The first server's reply to ``command``."""

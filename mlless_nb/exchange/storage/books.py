@@ -162,8 +162,10 @@ class Books:
 
     def release(self, slot: int) -> None:
         """See `Coordinator`."""
-        self._change(lambda state: state.release(slot))
-        self._free(slot)
+        try:
+            self._change(lambda state: state.release(slot))
+        finally:
+            self._free(slot)
 
     def hand_over(self, slot: int, step: int) -> None:
         """See `Coordinator`."""

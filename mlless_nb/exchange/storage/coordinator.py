@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from ...money.request import NO_REQUEST
 from ...storage.conditional import Conditional
+from ..frame_count import FrameCount
 from ..in_parts import exchange_in_parts
 from ..plan import NO_PLAN, Plan
 from ..protocol import (
@@ -119,6 +120,10 @@ class StorageCoordinator(Books):
         self._store.close()
 
     # -- worker
+
+    def frame_count(self) -> FrameCount:
+        """See `CountsFrames`."""
+        return self._store.frame_count()
 
     def publish(self, part: RoundRequest) -> Arrival:
         """See `Coordinator`."""

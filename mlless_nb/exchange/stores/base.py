@@ -18,6 +18,7 @@ from typing import ClassVar, NamedTuple, TypeVar
 from ...errors import JobError
 from ...money import Rates
 from ...storage.objects import ObjectStore
+from ..frame_count import FrameCount
 from ..protocol import Frame
 
 #: The default store, which is not a `FrameStore`: frames are kept beside the arrivals.
@@ -71,6 +72,8 @@ class FrameStore(ABC):
         The Python package that it needs, and the extra of mlless_nb that installs it; "" if it needs none.
     goes_missing : str
         Where a frame that is missing was kept, and why it may be lost, for the reason of a run that ends by it.
+    expires : bool
+        Whether what a killed run leaves expires, or is removed with the run's objects.
     pauses_s : (float, float)
         Seconds between two polls for a frame that is not published yet: the first and the longest interval.
     """
@@ -81,6 +84,7 @@ class FrameStore(ABC):
     package: ClassVar[str] = ""
     extra: ClassVar[str] = ""
     goes_missing: ClassVar[str] = "the store"
+    expires: ClassVar[bool] = True
     pauses_s: ClassVar[tuple[float, float]] = (0.001, 0.05)
 
     def __init__(self, prefix: str, objects: ObjectStore, address: str = "") -> None:
@@ -116,6 +120,10 @@ class FrameStore(ABC):
     def create(self) -> None:  # noqa: B027 - many need nothing
         """Prepare the store for the job's frames. Called by the driver; `clear` undoes it."""
 
+    def is_there(self) -> bool:
+        """Whether the store may have something of the job; by default it cannot say."""
+        return True
+
     # -- frames
 
     @abstractmethod
@@ -139,6 +147,11 @@ class FrameStore(ABC):
     def usage(self) -> Usage:
         """The requests made to the store so far."""
         return Usage(**self._counts)
+
+    def frame_count(self) -> FrameCount:
+        """See `CountsFrames`."""
+        counts = self._counts  # called in every step: quicker than `usage`
+        return FrameCount(counts["n_puts"], counts["n_gets"], counts["put_bytes"], counts["got_bytes"])
 
     def count(self, **more: int) -> None:
         """Add to the fields of `usage`."""

@@ -48,6 +48,7 @@ class DynamoDBStore(FrameStore):
     component = "dynamodb"
     package, extra = "boto3", "dynamodb"
     goes_missing = "the DynamoDB table"
+    expires = False
     pauses_s = (0.01, 0.2)  # a read that finds nothing is billed too
 
     def __init__(self, prefix: str, objects: ObjectStore, address: str = "") -> None:
@@ -148,6 +149,10 @@ class DynamoDBStore(FrameStore):
                 return ""
             raise
         return str(found["Table"]["TableStatus"])
+
+    def is_there(self) -> bool:
+        """See `FrameStore`."""
+        return self._status() not in ("", "DELETING")
 
     def _await(self, what: str) -> None:
         waiter = {"Delay": 1, "MaxAttempts": int(CREATED_WITHIN_S)}

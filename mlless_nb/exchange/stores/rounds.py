@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from ...errors import ServiceError
+from ..frame_count import FrameCount
 from ..in_parts import exchange_in_parts
 from ..protocol import (
     MODEL,
@@ -79,6 +80,10 @@ class StoredRounds:
         """Release the connections. Idempotent."""
         self._rounds.close()
         self._store.close()
+
+    def frame_count(self) -> FrameCount:
+        """See `CountsFrames`."""
+        return self._store.frame_count()
 
     def publish(self, part: RoundRequest) -> Arrival:
         """See `Coordinator`."""

@@ -136,7 +136,7 @@ class CostScaleIn:
         numbers: Numbers = {"n_workers": float(n_workers), "before": was, "now": now}
         use = "dollars" if is_capped else "time and dollars"
         text = f"{n_workers} workers make no better use of {use} than {n_before} did: all of them stay"
-        return [self._say("outcome", text, numbers)]
+        return [self._decided("outcome", text, numbers)]
 
     def _consider(self, projection: Projection, n_workers: int) -> list[Decision]:
         now, is_capped = self._value(projection, n_workers)
@@ -176,12 +176,12 @@ class CostScaleIn:
         )
         removed = [f"Removed {{worker}} ({n} -> {n - 1})" for n in range(n_workers, n_best, -1)]
         removed[-1] += f": {text}"
-        return [self._say("remove", sentence, numbers) for sentence in removed]
+        return [self._decided("remove", sentence, numbers) for sentence in removed]
 
-    def _say(self, kind: str, text: str, numbers: Numbers) -> Decision:
+    def _decided(self, kind: str, text: str, numbers: Numbers) -> Decision:
         return Decision.at_newest(self._history, kind, text, numbers)
 
     def _keep(self, refusal: Refusal, numbers: Numbers) -> list[Decision]:
         """Remove no worker; the decision is reported if its reason is new."""
         self._not_before = self._history.n + LEAST_TIMED
-        return self._refusals.tell(refusal, self._history, int(numbers["n_workers"] or 0), numbers)
+        return self._refusals.report(refusal, self._history, int(numbers["n_workers"] or 0), numbers)

@@ -66,7 +66,7 @@ class Refusals:
         """Call after a removal: the next refusal is reported whatever its code."""
         self._code = ""
 
-    def tell(self, refusal: Refusal, history: History, n_workers: int, numbers: Numbers) -> list[Decision]:
+    def report(self, refusal: Refusal, history: History, n_workers: int, numbers: Numbers) -> list[Decision]:
         """The decision that reports ``refusal``; an empty list if it was reported before."""
         if refusal.code == self._code:
             return []

@@ -93,7 +93,7 @@ class PaperScaleIn:
         self._reference_step_s = self._mean_step_s(0)
         knee = f"Loss is flattening (step {int(history.last('step'))})"
         text = f"Removed {{worker}} ({n_workers} -> {n_workers - 1}) at the knee of the loss curve, as the paper does"
-        return [self._say("knee", f"{knee}: the reference curve is fitted", {}), *self._remove(n_workers, text, {})]
+        return [self._decided("knee", f"{knee}: the reference curve is fitted", {}), *self._remove(n_workers, text, {})]
 
     def _judge(self, reference: Curve, n_workers: int) -> list[Decision]:
         """Rule 3: compare the projections, and remove a worker if the worsening is under the threshold."""
@@ -113,20 +113,20 @@ class PaperScaleIn:
         told = f"projected loss {projected:.4f} against {wanted:.4f} with {self._n_all} workers"
         if not worse < spec["threshold"]:
             why = f"{told}, worse by {100 * worse:.1f} %"
-            return self._refusals.tell(Refusal("worse", why), history, n_workers, numbers)
+            return self._refusals.report(Refusal("worse", why), history, n_workers, numbers)
         return self._remove(n_workers, f"Removed {{worker}} ({n_workers} -> {n_workers - 1}): {told}", numbers)
 
     def _remove(self, n_workers: int, text: str, numbers: Numbers) -> list[Decision]:
         self._n_wanted, self._judged_at_s = n_workers - 1, self._history.last("time_s")
         self._refusals.reset()
-        return [self._say("remove", text, numbers)]
+        return [self._decided("remove", text, numbers)]
 
     def _mean_step_s(self, first: int) -> float:
         """Mean seconds of the steps from row ``first`` on."""
         times = self._history.column("time_s")[first:]
         return float(times[-1] - times[0]) / (len(times) - 1) if len(times) > 1 else math.nan
 
-    def _say(self, kind: str, text: str, numbers: Numbers) -> Decision:
+    def _decided(self, kind: str, text: str, numbers: Numbers) -> Decision:
         return Decision.at_newest(self._history, kind, text, numbers)
 
 

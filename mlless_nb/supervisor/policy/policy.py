@@ -71,7 +71,7 @@ class Policy:
         self._tuner = make_tuner(scale_in, n_workers, stop, prices, self._history, n_cores)
         self._has_tuner = bool(scale_in["enabled"]) and n_workers > 1
         self._forecast_at_s = 0.0
-        self._said: list[tuple[Decision, int | None]] = []
+        self._made: list[tuple[Decision, int | None]] = []
 
     def append(self, row: Sequence[float | None]) -> None:
         """Append a step's row, with the columns of `mlless_nb.telemetry.live.COLUMNS`."""
@@ -95,7 +95,7 @@ class Policy:
         history = self._history
         step, time_s = (int(history.last("step")), history.last("time_s")) if history.n else (0, 0.0)
         text = f"The auto-tuner is {'on again' if on else 'paused until it is resumed'}"
-        self._said.append((Decision("tuner", step, time_s, text), None))
+        self._made.append((Decision("tuner", step, time_s, text), None))
         return ""
 
     def pause_for_user(self) -> None:
@@ -120,7 +120,7 @@ class Policy:
         staying = [slot for slot in sorted(reports) if slot not in leaving]
         if isinstance(self._tuner, CostScaleIn):
             self._tuner.cap_usd = cap_usd
-        found, self._said = self._said, []
+        found, self._made = self._made, []
         for decision in self._decisions():
             if decision.kind != "remove":
                 found.append((decision, None))

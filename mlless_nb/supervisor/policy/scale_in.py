@@ -97,7 +97,7 @@ class ScaleInTuner:
             if self.knee is None:
                 return []
             text = f"Loss is flattening (step {self.knee}): the auto-tuner may now remove workers"
-            return [self._say("knee", text, {"knee": float(self.knee)})]
+            return [self._decided("knee", text, {"knee": float(self.knee)})]
         if n_workers < 2:
             return []
         first = history.since_change()
@@ -145,12 +145,12 @@ class ScaleInTuner:
             self._bar *= 2
         numbers: Numbers = {"worse_by": worse_by, "sd": sd, "projected": projected, "bar": self._bar}
         if not is_worse:
-            return [self._say("outcome", "", numbers)]
+            return [self._decided("outcome", "", numbers)]
         text = (
             f"The loss with {count(removal.n_left, 'worker')} is {projected + worse_by:.4f}, worse than the projected "
             f"{projected:.4f}: the next removal must save {100 * self._bar:.0f} %"
         )
-        return [self._say("outcome", text, numbers)]
+        return [self._decided("outcome", text, numbers)]
 
     def _hindcast(self, projection: Projection) -> float:
         """The present error of a curve fitted `HINDCAST_STEPS` steps ago."""
@@ -177,7 +177,7 @@ class ScaleInTuner:
             refusal = refusal_of(END_GUARDS, estimate, limits)
         if refusal is not None:
             self._not_before = history.n + LEAST_RECORDS
-            return self._refusals.tell(refusal, history, n_workers, numbers)
+            return self._refusals.report(refusal, history, n_workers, numbers)
         self._removal = Removal.of(projection)
         self._n_wanted = n_workers - 1
         self._refusals.reset()
@@ -188,7 +188,7 @@ class ScaleInTuner:
             f"{projected.loss:.4f} against {projected.reference:.4f} with all {self._n_all} workers, "
             f"{'' if is_known else 'about '}{100 * max(estimate.usd_saved, 0.0):.0f} % cheaper"
         )
-        return [self._say("remove", text, numbers)]
+        return [self._decided("remove", text, numbers)]
 
-    def _say(self, kind: str, text: str, numbers: Numbers) -> Decision:
+    def _decided(self, kind: str, text: str, numbers: Numbers) -> Decision:
         return Decision.at_newest(self._history, kind, text, numbers)

@@ -14,7 +14,16 @@ import pytest
 from mlless_nb.clouds.container import tag_of
 from mlless_nb.driver.backends import cloud_functions, pods
 from mlless_nb.driver.backends.cluster_rights import ACTIONS, ALWAYS
-from mlless_nb.driver.backends.pods import ANSWER_S, CONNECT_S, MOST_FAILED, WATCH_S, JobsApi, Pods, check_image, said
+from mlless_nb.driver.backends.pods import (
+    ANSWER_S,
+    CONNECT_S,
+    MOST_FAILED,
+    WATCH_S,
+    JobsApi,
+    Pods,
+    cause_of,
+    check_image,
+)
 from mlless_nb.errors import JobError, ServiceError
 from mlless_nb.function.package_digest import digest_here
 
@@ -118,8 +127,8 @@ def test_what_the_cluster_refuses_is_one_line() -> None:
     with pytest.raises(ServiceError, match=r"^Kubernetes: 403 Forbidden: jobs is forbidden$"):
         Pods(backend).deploy("mlless:1", refuse)
     error.body = None  # type: ignore[attr-defined]
-    assert said(error) == "Kubernetes: 403 Forbidden"
-    assert said(ValueError("x")) == "x"
+    assert cause_of(error) == "Kubernetes: 403 Forbidden"
+    assert cause_of(ValueError("x")) == "x"
 
 
 def test_a_pod_that_fails_does_not_end_the_others_of_a_run() -> None:
@@ -137,6 +146,9 @@ def test_a_pod_that_fails_does_not_end_the_others_of_a_run() -> None:
             "default", {"spec": {"backoffLimit": 0, "template": {"spec": {"containers": [container]}}}}
         )
     assert [body["spec"]["backoffLimit"] for body in created] == [MOST_FAILED, 0]
+    for body in created:  # so that a pod that fails says why
+        (container,) = body["spec"]["template"]["spec"]["containers"]
+        assert container["terminationMessagePolicy"] == "FallbackToLogsOnError"
     assert limits == [(CONNECT_S, ANSWER_S)] * 2  # a cluster that does not answer holds no run up
     assert jobs.api_client == "client"
 

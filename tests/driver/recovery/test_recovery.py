@@ -12,10 +12,10 @@ from engine.threads import Job
 
 from mlless_nb import BSP, PMF, SGD
 from mlless_nb.bus.messages import Aged, LetGo, Message, Replaced, Trouble
-from mlless_nb.driver.recovery import leavers
-from mlless_nb.driver.recovery.gave_up import GaveUp
-from mlless_nb.driver.recovery.mending import Mending
+from mlless_nb.driver.recovery import leaving_workers
+from mlless_nb.driver.recovery.fault_handling import FaultHandler
 from mlless_nb.driver.recovery.recovery import Recovery
+from mlless_nb.driver.recovery.unrecoverable import Unrecoverable
 from mlless_nb.exchange import FROM_THE_START, SUPERVISOR, MemoryCoordinator, MemoryHub, Plan, Restart
 from mlless_nb.exchange.plan import NO_PLAN
 from mlless_nb.money import Rates, price_profile
@@ -36,7 +36,9 @@ def recovery(log: dict[str, Any], launcher: dict[str, Any]) -> Recovery:
         "read_plan": lambda: NO_PLAN,
         "money": lambda: (None, 7_000),
     }
-    stands_on: Any = SimpleNamespace(log=SimpleNamespace(**{**always, **log}), launcher=SimpleNamespace(**launcher))
+    stands_on: Any = SimpleNamespace(
+        log=SimpleNamespace(**{**always, **log}), launcher=SimpleNamespace(newest="M000", **launcher), dues=None
+    )
     invocations: Any = [SimpleNamespace(slot=slot, n_workers=3, job_id="run", lease_s=15.0) for slot in (-1, 0, 1, 2)]
     return Recovery(stands_on, invocations, StartingMoney(RATES, 3, True), RATES, Telemetry(), 0.0, lambda _: None)
 
@@ -79,7 +81,7 @@ def test_a_run_that_gets_no_further_is_given_up() -> None:
     trying._services.bus = SimpleNamespace(send=lambda *_: None)  # type: ignore[assignment]
     for _ in range(3):
         trying.replace([], "a reason")
-    with pytest.raises(GaveUp, match="a reason; after 3 restarts the run is no further than step 0"):
+    with pytest.raises(Unrecoverable, match="a reason; after 3 restarts the run is no further than step 0"):
         trying.replace([], "a reason")
     assert restarts == [0, 0, 0]
     # What the driver itself asks of the storage is paid for.
@@ -119,7 +121,7 @@ def test_a_duplicate_is_paid_first_and_a_refusal_is_told_and_changes_nothing(can
     trying = recovery({"reserve": reserve, "at_work": lambda _: {}}, {"objects": MemoryObjects()})
     trying._services.bus = SimpleNamespace(send=lambda *what: sent.append(what))  # type: ignore[assignment]
     trying._of_slot[1] = Job(PMF(rank=2), SGD(0.2), BSP(), 3, 5, "mean", {}).invocation(1)
-    trying._heirs._invoke = invoked.extend
+    trying._successors._invoke = invoked.extend
     trying.succeed(Aged([1], "worker 1 is 5.0 times as slow as the median at step 90"))
     (event,) = trying._telemetry.state.events
     assert len(reserved) == 1
@@ -177,16 +179,18 @@ def test_what_a_new_supervisor_took_counts_though_the_servers_lose_their_data_be
     assert created[0]["reserved_nusd"] >= 7_000 + StartingMoney(RATES, 3, True).supervisor_nusd
 
 
-def of_three(*, is_local: bool, is_silent: bool = False) -> tuple[Mending, MemoryHub, list[int]]:
-    """The mending of a run of three workers, its data, and the slots of functions that were invoked."""
+def of_three(
+    *, is_local: bool, is_silent: bool = False, silence_s: float = 0.0
+) -> tuple[FaultHandler, MemoryHub, list[int]]:
+    """The handler of a run of three workers, its data, and the slots of functions that were invoked."""
     hub, invoked = MemoryHub(), list[int]()
     log: Any = MemoryCoordinator(hub, "driver")
     log.create(cap_nusd=1000, reserved_nusd=900, plan=Plan(leaves={2: 9}))
-    seen = {"has_ended": lambda: False, "has_died": lambda _: False}
-    launcher = SimpleNamespace(is_local=is_local, objects=MemoryObjects(), **seen)
+    seen = {"has_ended": lambda: False, "has_died": lambda _: False, "has_job_ended": lambda _: False}
+    launcher = SimpleNamespace(is_local=is_local, objects=MemoryObjects(), newest="M000", **seen)
     bus = SimpleNamespace(send=lambda *_: None)
     services: Any = SimpleNamespace(
-        log=log, launcher=launcher, bus=bus, keep_user=lambda: None, redis_urls=["redis://here"]
+        log=log, launcher=launcher, bus=bus, keep_user=lambda: None, redis_urls=["redis://here"], dues=None
     )
     worker = Job(PMF(rank=2), SGD(0.2), BSP(), 3, 5, "mean", {}).invocation(1)
     invocations = [dataclasses.replace(worker, slot=slot, job_id="run", lease_s=15.0) for slot in (SUPERVISOR, 0, 1, 2)]
@@ -199,21 +203,23 @@ def of_three(*, is_local: bool, is_silent: bool = False) -> tuple[Mending, Memor
     doing = Recovery(
         services, invocations, StartingMoney(RATES, 3, is_local), RATES, telemetry, time.monotonic(), invoke
     )
-    contact: Any = SimpleNamespace(is_silent=lambda: is_silent, n_unheard=1)
-    return Mending(services, doing, contact, telemetry, 3, 0), hub, invoked
+    contact: Any = SimpleNamespace(
+        is_silent=lambda: is_silent, n_unheard=1, unpaid_s=silence_s, is_starting=False, listen=lambda: None
+    )
+    return FaultHandler(services, doing, contact, telemetry, 3, 0), hub, invoked
 
 
 def test_a_supervisor_that_is_out_of_sight_and_that_the_budget_does_not_replace_ends_the_run() -> None:
-    mending, hub, invoked = of_three(is_local=False, is_silent=True)
-    over = mending.mend(is_due=True)
+    handler, hub, invoked = of_three(is_local=False, is_silent=True)
+    over = handler.handle(is_due=True)
     assert over is not None
     assert (over.status, invoked, hub.aborted) == ("capped", [], ("capped", over.reason))
 
 
 @pytest.mark.parametrize("is_local", [True, False])
 def test_what_is_restored_is_what_was_known_and_no_more_than_the_cap(is_local: bool) -> None:
-    mending, hub, _ = of_three(is_local=is_local)
-    assert mending.mend(is_due=True) is None
+    handler, hub, _ = of_three(is_local=is_local)
+    assert handler.handle(is_due=True) is None
     create, leased = hub.create, list[bool]()
 
     def watched(*given: Any) -> None:
@@ -222,24 +228,24 @@ def test_what_is_restored_is_what_was_known_and_no_more_than_the_cap(is_local: b
 
     hub.create = watched  # type: ignore[method-assign]
     hub.lose()
-    assert mending.mend(is_due=True) is None
+    assert handler.handle(is_due=True) is None
     assert (hub.plan.leaves, hub.reserved, hub.restart.number) == ({2: 9}, 1000, 1)
     assert leased == [True]  # without a lease the supervisor takes the driver for gone
 
 
 def test_after_lost_data_the_run_goes_on_from_no_step_that_nobody_has_heard_of() -> None:
-    mending, hub, _ = of_three(is_local=True)
-    objects = mending._services.launcher.objects
+    handler, hub, _ = of_three(is_local=True)
+    objects = handler._services.launcher.objects
     for slot in range(3):
         objects.put(part_key("run", Checkpoint(0, 3), slot), WorkerState(3, slot, [0, 1, 2], {}).encode())
-    mending._telemetry.update(step=2.0, budget_usd=None)  # the driver pays for looking for checkpoints
+    handler._telemetry.update(step=2.0, budget_usd=None)  # the driver pays for looking for checkpoints
     hub.lose()
-    assert mending.mend(is_due=True) is None
-    mending._recovery.replace([], "a reason")
+    assert handler.handle(is_due=True) is None
+    handler._recovery.replace([], "a reason")
     assert hub.restart == Restart(2, 0)
 
 
-def heard(mending: Mending) -> list[tuple[int, int | None, list[int]]]:
+def heard(handler: FaultHandler) -> list[tuple[int, int | None, list[int]]]:
     """Number, step and slots of the restarts that are announced from now on; with no step those that are let go."""
     said: list[tuple[int, int | None, list[int]]] = []
 
@@ -248,7 +254,7 @@ def heard(mending: Mending) -> list[tuple[int, int | None, list[int]]]:
         assert isinstance(message, (Replaced, LetGo))
         said.append((message.number, getattr(message, "step", None), message.slots))
 
-    mending._services.bus.send = send  # type: ignore[method-assign]
+    handler._services.bus.send = send  # type: ignore[method-assign]
     return said
 
 
@@ -260,19 +266,19 @@ def begin(hub: MemoryHub, *slots: int) -> list[MemoryCoordinator]:
 
 
 def test_a_worker_that_came_and_left_between_two_looks_is_invoked_again_where_it_is_needed() -> None:
-    mending, hub, invoked = of_three(is_local=True)
-    hub.cap, said = None, heard(mending)
-    assert mending.mend(is_due=True) is None
+    handler, hub, invoked = of_three(is_local=True)
+    hub.cap, said = None, heard(handler)
+    assert handler.handle(is_due=True) is None
     *_, leaver = begin(hub, SUPERVISOR, 0, 1, 2)
     leaver.refund(0, 2)
-    mending.troubles.append(Trouble(0, 0, "worker 0 was lost", is_lost=True))
-    assert mending.mend(is_due=True) is None
+    handler.troubles.append(Trouble(0, 0, "worker 0 was lost", is_lost=True))
+    assert handler.handle(is_due=True) is None
     assert (invoked, said) == ([0, 2], [(1, 0, [0, 2])])  # from the start, where slot 2 takes part
 
 
 def test_a_worker_that_leaves_while_a_restart_is_decided_is_invoked_again() -> None:
-    mending, hub, invoked = of_three(is_local=True)
-    hub.cap, said = None, heard(mending)
+    handler, hub, invoked = of_three(is_local=True)
+    hub.cap, said = None, heard(handler)
     *_, leaver = begin(hub, SUPERVISOR, 0, 1, 2)
     roll_back = hub.roll_back
 
@@ -281,80 +287,80 @@ def test_a_worker_that_leaves_while_a_restart_is_decided_is_invoked_again() -> N
         roll_back(*given)
 
     hub.roll_back = late  # type: ignore[method-assign]
-    mending.troubles.append(Trouble(0, 0, "worker 0 was lost", is_lost=True))
-    assert mending.mend(is_due=True) is None
+    handler.troubles.append(Trouble(0, 0, "worker 0 was lost", is_lost=True))
+    assert handler.handle(is_due=True) is None
     assert (invoked, said) == ([0, 2], [(1, 0, [0]), (2, 0, [2])])
 
 
 def test_a_worker_that_ends_after_a_restart_that_it_has_heard_of_is_not_needed_again() -> None:
     """On a busy machine the rest of a short run was over before the driver looked: all went back once more."""
-    mending, hub, invoked = of_three(is_local=True)
-    hub.cap, said = None, heard(mending)
+    handler, hub, invoked = of_three(is_local=True)
+    hub.cap, said = None, heard(handler)
     _, _, other, _ = begin(hub, SUPERVISOR, 0, 1, 2)
-    send = mending._services.bus.send
+    send = handler._services.bus.send
 
     def late(topic: str, body: bytes) -> None:
         other.refund(0, 1)  # worker 0 is about to store the model
         send(topic, body)
 
-    mending._services.bus.send = late  # type: ignore[method-assign]
-    mending.troubles.append(Trouble(0, 0, "worker 0 was lost", is_lost=True))
-    assert mending.mend(is_due=True) is None
+    handler._services.bus.send = late  # type: ignore[method-assign]
+    handler.troubles.append(Trouble(0, 0, "worker 0 was lost", is_lost=True))
+    assert handler.handle(is_due=True) is None
     assert (invoked, said) == ([0], [(1, 0, [0])])
 
 
 @pytest.mark.parametrize("is_done", [False, True])
 def test_a_worker_that_has_left_is_invoked_again_after_lost_data_unless_the_model_is_there(is_done: bool) -> None:
-    mending, hub, invoked = of_three(is_local=False)
-    mending._telemetry.update(budget_usd=None)
-    hub.cap, said = None, heard(mending)
+    handler, hub, invoked = of_three(is_local=False)
+    handler._telemetry.update(budget_usd=None)
+    hub.cap, said = None, heard(handler)
     *_, leaver = begin(hub, SUPERVISOR, 0, 1, 2)
-    assert mending.mend(is_due=True) is None
+    assert handler.handle(is_due=True) is None
     leaver.refund(0, 2)
-    assert mending.mend(is_due=True) is None
+    assert handler.handle(is_due=True) is None
     if is_done:
-        mending._services.launcher.objects.put(model_key("run"), b"a model")
+        handler._services.launcher.objects.put(model_key("run"), b"a model")
     hub.lose()
-    assert mending.mend(is_due=True) is None
+    assert handler.handle(is_due=True) is None
     again = [] if is_done else [2]
     assert (invoked, said) == (again, [(1, 0, again)])
 
 
 def test_lost_workers_of_whom_the_servers_know_nothing_any_more_have_not_ended() -> None:
-    mending, hub, invoked = of_three(is_local=False)
-    mending._telemetry.update(budget_usd=None)
+    handler, hub, invoked = of_three(is_local=False)
+    handler._telemetry.update(budget_usd=None)
     begin(hub, SUPERVISOR, 0, 1, 2)
-    assert mending.mend(is_due=True) is None
+    assert handler.handle(is_due=True) is None
     hub.lose()
-    assert mending.mend(is_due=True) is None
+    assert handler.handle(is_due=True) is None
     assert invoked == []  # they are given time to come back
-    mending.troubles.append(Trouble(0, 1, "worker 0 did not start", is_lost=True))
-    assert mending.mend(is_due=True) is None
+    handler.troubles.append(Trouble(0, 1, "worker 0 did not start", is_lost=True))
+    assert handler.handle(is_due=True) is None
     assert invoked == [0, 1, 2]  # nobody has come back
 
 
 def test_a_leaver_that_is_lost_after_the_others_have_stored_what_it_gave_costs_no_restart(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(leavers, "DECIDED_S", 0.0)
-    mending, hub, invoked = of_three(is_local=True)
-    hub.cap, objects = None, mending._services.launcher.objects
+    monkeypatch.setattr(leaving_workers, "DECIDED_S", 0.0)
+    handler, hub, invoked = of_three(is_local=True)
+    hub.cap, objects = None, handler._services.launcher.objects
     for slot in (0, 1):
         objects.put(part_key("run", Checkpoint(0, 9), slot), WorkerState(9, slot, [0, 1], {}).encode())
     begin(hub, SUPERVISOR, 0, 1, 2)
-    said = heard(mending)
-    assert mending.mend(is_due=True) is None
-    mending._services.launcher.has_died = lambda pid: pid == 12  # type: ignore[method-assign, assignment]
-    assert mending.mend(is_due=True) is None
+    said = heard(handler)
+    assert handler.handle(is_due=True) is None
+    handler._services.launcher.has_died = lambda pid: pid == 12  # type: ignore[method-assign, assignment]
+    assert handler.handle(is_due=True) is None
     assert (invoked, hub.restart.number, said) == ([], 0, [(0, None, [2])])
-    assert mending._recovery.look() == []
+    assert handler._recovery.look() == []
 
 
 @pytest.mark.parametrize("is_over", [True, False])
 def test_the_supervisor_is_told_whom_it_need_not_wait_for_though_they_have_settled_themselves(is_over: bool) -> None:
     """It waited for four leases and ended the run: the last message of such a worker may be lost."""
-    mending, hub, invoked = of_three(is_local=False)
-    hub.cap, objects = None, mending._services.launcher.objects
+    handler, hub, invoked = of_three(is_local=False)
+    hub.cap, objects = None, handler._services.launcher.objects
     for slot in (0, 1):
         objects.put(part_key("run", Checkpoint(0, 9), slot), WorkerState(9, slot, [0, 1], {}).encode())
     *others, leaver = begin(hub, SUPERVISOR, 0, 1, 2)
@@ -362,9 +368,9 @@ def test_the_supervisor_is_told_whom_it_need_not_wait_for_though_they_have_settl
     if is_over:
         for slot, log in enumerate(others[1:]):
             log.refund(0, slot)
-    said = heard(mending)
-    mending.troubles.append(Trouble(2, 0, "worker 2 was lost", is_lost=True))
-    assert mending.mend(is_due=True) is None
+    said = heard(handler)
+    handler.troubles.append(Trouble(2, 0, "worker 2 was lost", is_lost=True))
+    assert handler.handle(is_due=True) is None
     assert (invoked, hub.restart.number, said) == ([], 0, [(0, None, [2])])
 
 
@@ -373,20 +379,20 @@ def test_a_leaver_that_is_lost_goes_back_only_if_its_peers_may_wait_for_it(
     step: int, number: int, goes_back: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There is no checkpoint: all went back to the start, though it had handed over all that it had."""
-    mending, hub, invoked = of_three(is_local=True)
+    handler, hub, invoked = of_three(is_local=True)
     hub.cap = None
     for _ in range(number):
         hub.roll_back(0, [])
-        mending._recovery.restart = hub.restart
+        handler._recovery.restart = hub.restart
     begin(hub, SUPERVISOR, 0, 1, 2)
-    mending._telemetry.update(step=8)
-    assert mending.mend(is_due=True) is None
-    mending._services.launcher.has_died = lambda pid: pid == 12  # type: ignore[method-assign, assignment]
-    assert mending.mend(is_due=True) is None
+    handler._telemetry.update(step=8)
+    assert handler.handle(is_due=True) is None
+    handler._services.launcher.has_died = lambda pid: pid == 12  # type: ignore[method-assign, assignment]
+    assert handler.handle(is_due=True) is None
     assert invoked == []  # the newest steps may not have been heard of
-    mending._telemetry.update(step=step)
-    monkeypatch.setattr(leavers, "DECIDED_S", 0.0)
-    assert mending.mend(is_due=True) is None
+    handler._telemetry.update(step=step)
+    monkeypatch.setattr(leaving_workers, "DECIDED_S", 0.0)
+    assert handler.handle(is_due=True) is None
     assert (2 in invoked, hub.restart.number - number) == (goes_back, goes_back)
     if not goes_back:
-        assert mending._recovery.look() == []
+        assert handler._recovery.look() == []

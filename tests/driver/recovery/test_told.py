@@ -14,9 +14,9 @@ from mlless_nb.exchange import SUPERVISOR
     [([0], "Worker 0 did not start; worker 0 replaced"), ([0, 1], "Workers 0, 1 were lost at step 1; workers 0, 1")],
 )
 def test_what_became_of_a_lost_worker_is_told(slots: list[int], told: str) -> None:
-    mending, hub, _ = of_three(is_local=False)
+    handler, hub, _ = of_three(is_local=False)
     hub.cap = None
     begin(hub, SUPERVISOR, 0, 1, 2)
-    mending.troubles += [Trouble(slot, 0, f"worker {slot} did not start", is_lost=True) for slot in slots]
-    assert mending.mend(is_due=True) is None
-    assert mending._telemetry.state.events[-1].text.startswith(told)
+    handler.troubles += [Trouble(slot, 0, f"worker {slot} did not start", is_lost=True) for slot in slots]
+    assert handler.handle(is_due=True) is None
+    assert handler._telemetry.state.events[-1].text.startswith(told)

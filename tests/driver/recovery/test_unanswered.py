@@ -38,17 +38,17 @@ REFUSED = ServiceError("object storage: slow down (503)")
 
 def test_successors_that_are_asked_for_while_a_server_is_away_are_invoked() -> None:
     """The supervisor asks once: the lifetime of the functions before them ended the run."""
-    mending, hub, invoked = of_three(is_local=False)
+    handler, hub, invoked = of_three(is_local=False)
     hub.cap = None
-    log: Any = mending._services.log
+    log: Any = handler._services.log
     log.reserve = failing_once(AWAY, log.reserve)
-    mending.aged.append(Aged([1, 2]))
+    handler.aged.append(Aged([1, 2]))
     with pytest.raises(redis.ConnectionError):
-        mending.mend(is_due=True)
+        handler.handle(is_due=True)
     assert invoked == []
     for _ in range(2):
-        assert mending.mend(is_due=True) is None
-    assert (invoked, mending.aged) == ([1, 2], [])
+        assert handler.handle(is_due=True) is None
+    assert (invoked, handler.aged) == ([1, 2], [])
 
 
 @pytest.mark.parametrize(
@@ -64,27 +64,27 @@ def test_a_lost_worker_that_is_reported_while_a_server_fails_is_replaced(
     server: str, request_: str, error: Exception
 ) -> None:
     """Nobody reports it again: the supervisor ended the run. A storage that refused a request ended it at once."""
-    mending, hub, invoked = of_three(is_local=False)
-    hub.cap, said = None, heard(mending)
+    handler, hub, invoked = of_three(is_local=False)
+    hub.cap, said = None, heard(handler)
     begin(hub, SUPERVISOR, 0, 1, 2)
-    assert mending.mend(is_due=True) is None
-    failing: Any = mending._services.log if server == "log" else mending._services.launcher.objects
+    assert handler.handle(is_due=True) is None
+    failing: Any = handler._services.log if server == "log" else handler._services.launcher.objects
     setattr(failing, request_, failing_once(error, getattr(failing, request_)))
-    mending.troubles.append(Trouble(0, 0, "worker 0 was lost", is_lost=True))
+    handler.troubles.append(Trouble(0, 0, "worker 0 was lost", is_lost=True))
     with pytest.raises(redis.ConnectionError):
-        mending.mend(is_due=True)
+        handler.handle(is_due=True)
     for _ in range(2):
-        assert mending.mend(is_due=True) is None
-    assert (invoked, said, mending.troubles) == ([0], [(1, 0, [0])], [])
+        assert handler.handle(is_due=True) is None
+    assert (invoked, said, handler.troubles) == ([0], [(1, 0, [0])], [])
 
 
 @pytest.mark.parametrize("is_done", [True, False])
 def test_a_supervisor_that_cannot_be_told_of_a_restart_is_told_later(is_done: bool) -> None:
     """It was not told at all, and ended the run for the worker that it still missed."""
-    mending, hub, invoked = of_three(is_local=False)
-    hub.cap, said = None, heard(mending)
+    handler, hub, invoked = of_three(is_local=False)
+    hub.cap, said = None, heard(handler)
     _, _, _, leaver = begin(hub, SUPERVISOR, 0, 1, 2)
-    bus: Any = mending._services.bus
+    bus: Any = handler._services.bus
     bus.send = failing_once(ServiceError("the control bus has been away for 10 s"), bus.send, is_done=is_done)
     roll_back = hub.roll_back
 
@@ -93,9 +93,9 @@ def test_a_supervisor_that_cannot_be_told_of_a_restart_is_told_later(is_done: bo
         roll_back(*given)
 
     hub.roll_back = late  # type: ignore[method-assign]
-    mending.troubles.append(Trouble(0, 0, "worker 0 was lost", is_lost=True))
+    handler.troubles.append(Trouble(0, 0, "worker 0 was lost", is_lost=True))
     for _ in range(2):
-        assert mending.mend(is_due=True) is None
+        assert handler.handle(is_due=True) is None
     # Neither is the one forgotten that ended in the same moment.
     news = [(1, 0, [0]), (2, 0, [2])]
     assert (invoked, said) == ([0, 2], [*news[:is_done], *news])
@@ -103,10 +103,10 @@ def test_a_supervisor_that_cannot_be_told_of_a_restart_is_told_later(is_done: bo
 
 def test_functions_are_invoked_though_a_server_fails_once_the_restart_is_decided() -> None:
     """Who has asked for the restart was done, and so nobody invoked them: the supervisor ended the run."""
-    mending, hub, invoked = of_three(is_local=False)
-    hub.cap, said = None, heard(mending)
+    handler, hub, invoked = of_three(is_local=False)
+    hub.cap, said = None, heard(handler)
     begin(hub, SUPERVISOR, 0, 1, 2)
-    log: Any = mending._services.log
+    log: Any = handler._services.log
     roll_back = log.roll_back
 
     def then_away(*given: Any) -> Any:
@@ -114,18 +114,18 @@ def test_functions_are_invoked_though_a_server_fails_once_the_restart_is_decided
         return roll_back(*given)
 
     log.roll_back = then_away
-    mending.troubles.append(Trouble(0, 0, "worker 0 was lost", is_lost=True))
+    handler.troubles.append(Trouble(0, 0, "worker 0 was lost", is_lost=True))
     for _ in range(2):
-        assert mending.mend(is_due=True) is None
+        assert handler.handle(is_due=True) is None
     assert (invoked, said) == ([0], [(1, 0, [0])])
 
 
 def test_a_storage_that_refuses_again_and_again_does_not_count_as_a_worker_that_is_lost_again_and_again() -> None:
-    mending, hub, invoked = of_three(is_local=False)
-    hub.cap, objects = None, mending._services.launcher.objects
+    handler, hub, invoked = of_three(is_local=False)
+    hub.cap, objects = None, handler._services.launcher.objects
     begin(hub, SUPERVISOR, 0, 1, 2)
-    assert mending.mend(is_due=True) is None
-    mending.troubles.append(Trouble(0, 0, "worker 0 was lost", is_lost=True))
+    assert handler.handle(is_due=True) is None
+    handler.troubles.append(Trouble(0, 0, "worker 0 was lost", is_lost=True))
     listed: Any = objects.list
     refusals = [False, True] * 5  # whether the model is stored is answered, which checkpoints there are is not
 
@@ -138,8 +138,8 @@ def test_a_storage_that_refuses_again_and_again_does_not_count_as_a_worker_that_
     objects.list = refusing  # type: ignore[method-assign]
     for _ in range(5):
         with pytest.raises(redis.ConnectionError):
-            mending.mend(is_due=True)
-    assert mending.mend(is_due=True) is None
+            handler.handle(is_due=True)
+    assert handler.handle(is_due=True) is None
     assert invoked == [0]
 
 
@@ -149,19 +149,19 @@ def test_a_storage_that_refuses_again_and_again_does_not_count_as_a_worker_that_
 )
 def test_lost_data_is_restored_though_a_server_fails_meanwhile(server: str, request_: str, error: Exception) -> None:
     """After a half of it nobody went on: the functions that were lost were not invoked again."""
-    mending, hub, invoked = of_three(is_local=True)
-    mending._telemetry.update(budget_usd=None)
-    hub.cap, said = None, heard(mending)
+    handler, hub, invoked = of_three(is_local=True)
+    handler._telemetry.update(budget_usd=None)
+    hub.cap, said = None, heard(handler)
     begin(hub, SUPERVISOR, 0, 1, 2)
-    assert mending.mend(is_due=True) is None
-    mending._services.launcher.has_died = lambda pid: pid == 10  # type: ignore[method-assign, assignment]
+    assert handler.handle(is_due=True) is None
+    handler._services.launcher.has_died = lambda pid: pid == 10  # type: ignore[method-assign, assignment]
     hub.lose()
-    failing: Any = mending._services.log if server == "log" else mending._services.launcher.objects
+    failing: Any = handler._services.log if server == "log" else handler._services.launcher.objects
     setattr(failing, request_, failing_once(error, getattr(failing, request_)))
     with pytest.raises(redis.ConnectionError):
-        mending.mend(is_due=True)
+        handler.handle(is_due=True)
     for _ in range(2):
-        assert mending.mend(is_due=True) is None
+        assert handler.handle(is_due=True) is None
     assert invoked == [0]
     assert said[-1] == (hub.restart.number, 0, [0])
 
@@ -181,18 +181,18 @@ def test_the_money_for_a_start_is_reserved_once_though_a_server_fails_meanwhile(
     what: str, request_: str, is_done: bool
 ) -> None:
     """One whose answer was lost was made again under another name, and so was one before a request that failed."""
-    mending, hub, invoked = of_three(is_local=False, is_silent=what == "supervisor")
+    handler, hub, invoked = of_three(is_local=False, is_silent=what == "supervisor")
     hub.cap = None
     begin(hub, SUPERVISOR, 0, 1, 2)
     if what == "worker":
-        mending.troubles.append(Trouble(0, 0, "worker 0 was lost", is_lost=True))
+        handler.troubles.append(Trouble(0, 0, "worker 0 was lost", is_lost=True))
     elif what == "successor":
-        mending.aged.append(Aged([0]))
-    log: Any = mending._services.log
+        handler.aged.append(Aged([0]))
+    log: Any = handler._services.log
     setattr(log, request_, failing_once(AWAY, getattr(log, request_), is_done=is_done))
     with pytest.raises(redis.ConnectionError):
-        mending.mend(is_due=False)
-    assert (mending.mend(is_due=False), invoked) == (None, [SUPERVISOR if what == "supervisor" else 0])
+        handler.handle(is_due=False)
+    assert (handler.handle(is_due=False), invoked) == (None, [SUPERVISOR if what == "supervisor" else 0])
     money = StartingMoney(RATES, 3, is_local=False)
     once = money.supervisor_nusd if what == "supervisor" else money.worker_nusd(0)
     # Beside it, requests of the driver are paid, and a moment without a supervisor.
@@ -217,7 +217,7 @@ def test_the_drivers_own_requests_are_paid_once_though_an_answer_is_lost() -> No
 
 def test_successors_are_not_invoked_again_while_others_start_unless_these_are_late() -> None:
     """A supervisor that takes over does not know what the one before it has asked for."""
-    mending, hub, invoked = of_three(is_local=False)
+    handler, hub, invoked = of_three(is_local=False)
     hub.cap = None
     begin(hub, SUPERVISOR, 0, 1, 2)
     steps: list[tuple[Aged, list[int]]] = [
@@ -227,15 +227,15 @@ def test_successors_are_not_invoked_again_while_others_start_unless_these_are_la
         (Aged([0, 1]), []),
     ]
     for aged, expected in steps:
-        mending.aged.append(aged)
+        handler.aged.append(aged)
         invoked.clear()
-        assert mending.mend(is_due=False) is None
+        assert handler.handle(is_due=False) is None
         assert invoked == expected
-    told = [event.text for event in mending._telemetry.state.events]
+    told = [event.text for event in handler._telemetry.state.events]
     assert told == ["The successor of worker 0 did not start; another one was invoked"]
     hub.claims[0] = "20-b"  # the successor has taken over
-    mending.aged.append(Aged([0]))
-    assert mending.mend(is_due=False) is None
+    handler.aged.append(Aged([0]))
+    assert handler.handle(is_due=False) is None
     assert invoked == [0]
 
 
@@ -244,24 +244,24 @@ def test_a_backend_that_refuses_a_successor_is_asked_again_and_its_money_is_kept
     n: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run ended."""
-    mending, hub, invoked = of_three(is_local=False)
+    handler, hub, invoked = of_three(is_local=False)
     hub.cap, said = None, list[Invoked]()
     begin(hub, SUPERVISOR, 0, 1, 2)
     pauses: list[float] = []
     monkeypatch.setattr(invoking.time, "sleep", pauses.append)
-    heirs: Any = mending._recovery._heirs
-    plain, refusals = heirs._invoke, [ServiceError("backend: 429")] * n
+    successors: Any = handler._recovery._successors
+    plain, refusals = successors._invoke, [ServiceError("backend: 429")] * n
 
     def refusing(those: list[Any]) -> None:
         if refusals:
             raise refusals.pop()
         plain(those)
 
-    heirs._invoke = refusing
-    mending._services.bus.send = lambda _, body: said.append(Invoked.decode(body))  # type: ignore[method-assign]
+    successors._invoke = refusing
+    handler._services.bus.send = lambda _, body: said.append(Invoked.decode(body))  # type: ignore[method-assign]
     for _ in range(2 if n == 4 else 1):
-        mending.aged.append(Aged([0]))
-        assert mending.mend(is_due=False) is None
+        handler.aged.append(Aged([0]))
+        assert handler.handle(is_due=False) is None
     assert invoked == [0]
     assert hub.reserved - 900 == StartingMoney(RATES, 3, is_local=False).worker_nusd(0)
     assert pauses == [*invoking.PAUSES_S][:n]
@@ -273,8 +273,8 @@ def test_a_backend_that_refuses_a_replacement_is_asked_again_and_then_the_run_en
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for n, is_over in ((2, False), (9, True)):
-        mending, hub, invoked = of_three(is_local=False)
-        hub.cap, recovery = None, mending._recovery
+        handler, hub, invoked = of_three(is_local=False)
+        hub.cap, recovery = None, handler._recovery
         begin(hub, SUPERVISOR, 0, 1, 2)
         monkeypatch.setattr(invoking.time, "sleep", lambda _: None)
         plain, refusals = recovery._invoke_once, [ServiceError("backend: 429")] * n
@@ -285,8 +285,8 @@ def test_a_backend_that_refuses_a_replacement_is_asked_again_and_then_the_run_en
             plain(those)
 
         recovery._invoke_once = refusing
-        mending.troubles.append(Trouble(0, 0, "worker 0 was lost", is_lost=True))
-        over = mending.mend(is_due=False)
+        handler.troubles.append(Trouble(0, 0, "worker 0 was lost", is_lost=True))
+        over = handler.handle(is_due=False)
         assert (over is not None, invoked) == (is_over, [] if is_over else [0])
         if over is not None:
             assert over == ("backend: 429", "failed")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mlless_nb.driver.running import contact
-from mlless_nb.driver.running.contact import AWAY_S, SILENCE_LEASES, SILENCE_S, Contact
+from mlless_nb.driver.running.contact import LONGEST_OUTAGE_S, SILENCE_LEASES, SILENCE_S, Contact
 from mlless_nb.exchange import MemoryCoordinator, MemoryHub
 from mlless_nb.exchange.protocol import START_LEASES
 
@@ -73,10 +73,25 @@ def test_a_driver_that_listens_while_it_waits_for_a_backend_is_not_held_up(monke
 def test_servers_may_be_away_for_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
     run = Run(monkeypatch)
     assert not run.contact.unanswered()
-    run.now += AWAY_S - 1.0
+    run.now += LONGEST_OUTAGE_S - 1.0
     assert not run.contact.unanswered()
     run.contact.answered()
-    run.now += AWAY_S
+    run.now += LONGEST_OUTAGE_S
     assert not run.contact.unanswered()
-    run.now += AWAY_S + 1.0
+    run.now += LONGEST_OUTAGE_S + 1.0
     assert run.contact.unanswered()
+
+
+def test_an_outage_is_no_silence_and_the_servers_cost_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After an outage a lost supervisor was missed later by as much again, and nobody paid for all that time."""
+    run = Run(monkeypatch)
+    run.contact.heard()
+    for _ in range(60):
+        run.now += 0.5
+        run.contact.unanswered()
+    assert (run.contact.silence_s, run.contact.unpaid_s) == (0.0, 30.0)
+    run.contact.answered()
+    assert run.silent_after(50.0) == pytest.approx(SILENCE_LEASES * LEASE_S, abs=1.0)
+    assert run.contact.unpaid_s == 30.0 + run.contact.silence_s
+    run.contact.heard()
+    assert run.contact.unpaid_s == 0.0

@@ -50,7 +50,7 @@ def test_a_driver_that_waits_for_a_cluster_is_not_missed(monkeypatch: pytest.Mon
         launcher=SimpleNamespace(invoke=lambda _: waited.append(log.is_twice.wait(60)), newest="job"),
         watch_functions=lambda folder: None,
     )
-    one._unheard, one._causes = SimpleNamespace(note=lambda _: None), SimpleNamespace(invoked=lambda *_: None)
+    one._unreported, one._causes = SimpleNamespace(note=lambda _: None), SimpleNamespace(invoked=lambda *_: None)
     one.run = SimpleNamespace(id="run")
     one._invoke([SimpleNamespace(role="worker", slot=0, encode=lambda: b"{}")])
     assert waited == [True]

@@ -23,7 +23,7 @@ def history() -> History:
 def test_a_reason_is_told_once_whatever_its_figures(history: History) -> None:
     refusals = Refusals()
     told = [
-        refusals.tell(refusal, history, 8, {"s": 0.5})
+        refusals.report(refusal, history, 8, {"s": 0.5})
         for refusal in (
             Refusal("saves_too_little", "one worker less would save 0.2 %"),
             Refusal("saves_too_little", "one worker less would save 0.4 %"),
@@ -36,13 +36,13 @@ def test_a_reason_is_told_once_whatever_its_figures(history: History) -> None:
     assert (decision.kind, decision.step, decision.numbers) == ("keep", 3, {"s": 0.5})
     assert decision.text == "All 8 workers stay for now: one worker less would save 0.2 %"
     refusals.reset()
-    assert refusals.tell(Refusal("saves_too_little", "again"), history, 7, {})
+    assert refusals.report(Refusal("saves_too_little", "again"), history, 7, {})
 
 
 def test_reasons_that_begin_alike_are_different(history: History) -> None:
     refusals = Refusals()
-    assert refusals.tell(Refusal("target_lost", "the loss curve no longer reaches the target"), history, 4, {})
-    assert refusals.tell(Refusal("target_far", "the target is still far off"), history, 4, {})
+    assert refusals.report(Refusal("target_lost", "the loss curve no longer reaches the target"), history, 4, {})
+    assert refusals.report(Refusal("target_far", "the target is still far off"), history, 4, {})
 
 
 def test_the_first_guard_that_refuses_decides() -> None:

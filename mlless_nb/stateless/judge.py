@@ -19,7 +19,7 @@ from ..models import model_from_json
 
 
 @dataclass
-class Course:
+class Judge:
     """The losses of a run, and what follows from them.
 
     Parameters

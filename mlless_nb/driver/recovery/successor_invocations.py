@@ -13,12 +13,12 @@ from typing import NamedTuple
 from ...bus.messages import Aged, Invocation, Invoked
 from ...errors import ServiceError
 from ...exchange.protocol import START_LEASES
-from ...exchange.slots import heir_of
+from ...exchange.slots import successor_of
 from ...money.start import StartingMoney
 from ..servers.services import Services
-from .gave_up import GaveUp
 from .invoking import invoke_patiently
 from .recovery_payments import RecoveryPayments
+from .unrecoverable import Unrecoverable
 
 
 class _Pending(NamedTuple):
@@ -28,7 +28,7 @@ class _Pending(NamedTuple):
     holder: str | None
 
 
-class Heirs:
+class SuccessorInvocations:
     """The successors of one run's functions.
 
     Parameters
@@ -42,7 +42,7 @@ class Heirs:
         That of another function for a slot with a grant, so many seconds after the run.
     invoke : callable
         Invokes functions, and has them watched.
-    tell : callable
+    add_event : callable
         Takes events.
     pause : callable
         See `invoke_patiently`.
@@ -56,11 +56,11 @@ class Heirs:
         lease_s: float,
         invocation: Callable[[int, int, float], Invocation],
         invoke: Callable[[list[Invocation]], None],
-        tell: Callable[[str], None],
+        add_event: Callable[[str], None],
         pause: Callable[[float], bool],
     ) -> None:
         self._services, self._payments, self._money, self._lease_s = services, payments, money, lease_s
-        self._invocation, self._invoke, self._tell, self._pause = invocation, invoke, tell, pause
+        self._invocation, self._invoke, self._add_event, self._pause = invocation, invoke, add_event, pause
         self._pending: dict[int, _Pending] = {}
         self._n_invoked = 0
 
@@ -73,15 +73,15 @@ class Heirs:
                 continue
             try:
                 granted[slot] = self._payments.reserve_successor(slot)
-            except GaveUp:
+            except Unrecoverable:
                 if aged.reason:
-                    self._tell(f"{aged.reason}; the budget does not pay for {what}")
+                    self._add_event(f"{aged.reason}; the budget does not pay for {what}")
                 # Else the supervisor ends a run in good order whose functions get too old.
         if not granted or not self._are_invoked(granted, run_s):
             return
         self._pending |= {slot: _Pending(run_s, at_work.get(slot)) for slot in granted}
         if aged.reason:
-            self._tell(f"{aged.reason}; {what} was invoked")
+            self._add_event(f"{aged.reason}; {what} was invoked")
 
     def _has_one(self, slot: int, holder: str | None, run_s: float) -> bool:
         """Whether a successor of the function of ``slot``, the invocation ``holder``, starts or waits."""
@@ -99,13 +99,13 @@ class Heirs:
         made = [self._invocation(slot, nusd, run_s) for slot, nusd in granted.items()]
         made = [dataclasses.replace(one, is_successor=True) for one in made]
         try:
-            invoke_patiently(self._invoke, made, self._tell, self._pause)
+            invoke_patiently(self._invoke, made, self._add_event, self._pause)
         except ServiceError as error:
-            self._tell(f"{error}; they are asked for again while the functions before them live")
+            self._add_event(f"{error}; they are asked for again while the functions before them live")
             news = dataclasses.replace(news, number=self._n_invoked, is_refused=True)
             self._services.bus.send("supervisor", news.encode())
             return False
         self._n_invoked = number
         for slot, nusd in granted.items():
-            self._payments.use(heir_of(slot), nusd)
+            self._payments.use(successor_of(slot), nusd)
         return True

@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable
 
 #: Longest wait, and the pause between two tries, seconds.
-AWAY_S, AWAY_POLL_S = 60.0, 0.1
+LONGEST_OUTAGE_S, OUTAGE_POLL_S = 60.0, 0.1
 
 
-class Away:
+class ServerOutage:
     """The servers of one run, as its supervisor meets them.
 
     Parameters
@@ -30,6 +30,6 @@ class Away:
         """Pause after ``error``, which is raised if they have been away for too long."""
         now = self._clock()
         self._since = min(self._since, now)
-        if now - self._since > AWAY_S:
+        if now - self._since > LONGEST_OUTAGE_S:
             raise error
-        time.sleep(AWAY_POLL_S)
+        time.sleep(OUTAGE_POLL_S)

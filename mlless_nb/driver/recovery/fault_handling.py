@@ -9,28 +9,29 @@ import redis
 from ...bus.messages import Aged, Trouble
 from ...exchange import SUPERVISOR, Aborted, LostData, Plan
 from ...exchange.slots import role_of
+from ...money.meter import to_nusd
 from ...plurals import count
 from ...telemetry.live import Telemetry
 from ..backends.causes import Causes
 from ..running.contact import Contact, asked_again
 from ..servers.services import Services
-from .gave_up import GaveUp
-from .leavers import Leavers
+from .leaving_workers import LeavingWorkers
 from .recovery import Recovery
+from .unrecoverable import Unrecoverable
 
 #: A supervisor that was invoked so many times, and never heard, is not invoked again.
 MOST_UNHEARD = 3
 
 
-class Over(NamedTuple):
+class RunOver(NamedTuple):
     """The run has ended, and no function is left to say how: the reason and status if nothing else says it."""
 
     reason: str
     status: str = "failed"
 
 
-class Mending:
-    """The mending of one run.
+class FaultHandler:
+    """The handler of one run.
 
     Parameters
     ----------
@@ -64,8 +65,8 @@ class Mending:
         causes: Causes | None = None,
     ) -> None:
         self._services, self._recovery, self._contact, self._telemetry = services, recovery, contact, telemetry
-        self._causes, self._leavers = causes, Leavers(recovery.let_go, telemetry, staleness)
-        self._everybody = [SUPERVISOR, *range(n_workers)]
+        self._causes, self._leaving = causes, LeavingWorkers(recovery.let_go, telemetry, staleness)
+        self._everybody, self._is_aborted = [SUPERVISOR, *range(n_workers)], False
         self.troubles: list[Trouble] = []
         self.aged: list[Aged] = []
 
@@ -79,7 +80,7 @@ class Mending:
         """See `Recovery`."""
         return self._recovery.plan
 
-    def mend(self, *, is_due: bool) -> Over | None:
+    def handle(self, *, is_due: bool) -> RunOver | None:
         """Replace what was lost while functions run.
 
         Parameters
@@ -89,14 +90,20 @@ class Mending:
         """
         try:
             with asked_again():
-                self._recovery.say()
+                self._recovery.send_pending()
             if self._services.launcher.is_local and not self._recovery.pay_for_starts():
                 self._services.launcher.kill()
-                return Over("the budget was used up before all functions had started", "capped")
+                return RunOver("the budget was used up before all functions had started", "capped")
+            if self._services.launcher.is_local and self._is_unpaid and not self._contact.is_silent():
+                return None  # the functions end, which is seen without a request
+            if is_due and not self._is_aborted and self._is_used_up():
+                error = Unrecoverable("the budget was used up while nothing was heard of the supervisor", "capped")
+                self._end(error)
+                return RunOver(str(error), error.status)  # nobody pays for waiting until it is certain that it is lost
             if is_due and self._causes is not None and self._causes.can_look:
                 why = self._causes.look(*self._recovery.presence())
                 if why is not None:
-                    return self._end(GaveUp(why))
+                    return self._end(Unrecoverable(why))
             while self.aged:
                 self._recovery.succeed(self.aged[0])
                 del self.aged[0]  # only now: a server may have failed, and it is not asked for again
@@ -110,26 +117,61 @@ class Mending:
             return self._restore([], str(error))
         except Aborted:
             pass  # the functions end, and the supervisor says how
-        except GaveUp as error:
+        except Unrecoverable as error:
             return self._end(error)
         return None
 
-    def revive(self) -> Over | None:
+    @property
+    def _is_unpaid(self) -> bool:
+        """Whether the budget has refused to pay for this process' requests."""
+        dues = self._services.dues
+        return dues is not None and dues.are_refused
+
+    def _is_used_up(self) -> bool:
+        """See `RecoveryPayments`; on this machine a supervisor's end is seen at once."""
+        contact = self._contact
+        if self._services.launcher.is_local:
+            return False
+        contact.listen()  # a pause of this process is no silence
+        return self._recovery.payments.are_used_up(contact.unpaid_s, is_starting=contact.is_starting)
+
+    def unanswered(self, why: str) -> RunOver | None:
+        """The run's servers do not answer, for the reason ``why``: the end of a run that cannot wait for them.
+
+        They cost as much as others meanwhile, and a supervisor with a budget ends as soon as it cannot ask for more.
+        """
+        contact = self._contact
+        if contact.unanswered():
+            return RunOver(f"the run's servers do not answer: {why}")
+        payments, is_starting = self._recovery.payments, contact.is_starting
+        if payments.are_used_up(contact.unpaid_s, is_starting=is_starting, money=self._known_money):
+            return RunOver(f"the budget was used up while the run's servers did not answer: {why}", "capped")
+        return None
+
+    def _known_money(self) -> tuple[int | None, int]:
+        """The cap, and what is reserved of it, as far as was heard."""
+        state = self._telemetry.state
+        cap_nusd = None if state.budget_usd is None else to_nusd(state.budget_usd)
+        return cap_nusd, max(to_nusd(state.committed_usd), self._recovery.payments.reserved_nusd)
+
+    def revive(self) -> RunOver | None:
         """Invoke all functions again: every one has ended, and there is no final message."""
         try:
             aborted = self._services.log.aborted()
             if aborted is not None:  # its data may be lost before the run is concluded
-                return Over(aborted[1], aborted[0])
+                return RunOver(aborted[1], aborted[0])
+            if self._is_unpaid:
+                return RunOver("the budget does not pay for another step", "capped")
             if self._recovery.is_over():
-                return Over("every function ended without a final message")
+                return RunOver("every function ended without a final message")
             self._recovery.note()
             self._replace_supervisor()
             self._recovery.replace(self._everybody[1:], "every function was lost")
         except LostData as error:
             return self._restore(self._everybody, str(error))
         except Aborted as error:
-            return Over(str(error), error.status)
-        except GaveUp as error:
+            return RunOver(str(error), error.status)
+        except Unrecoverable as error:
             return self._end(error)
         return None
 
@@ -138,24 +180,26 @@ class Mending:
         troubles, self.troubles = self.troubles, []
         try:
             with asked_again():
-                self._mend_troubles([one for one in troubles if one.number == self._recovery.restart.number], lost)
+                self._handle_troubles([one for one in troubles if one.number == self._recovery.restart.number], lost)
         except (redis.ConnectionError, redis.TimeoutError):
             self.troubles[:0] = troubles  # nobody reports them again
             raise
 
-    def _mend_troubles(self, troubles: list[Trouble], lost: list[int]) -> None:
+    def _handle_troubles(self, troubles: list[Trouble], lost: list[int]) -> None:
         recovery = self._recovery
         told = [slot for trouble in troubles if trouble.is_lost for slot in (trouble.slot, *trouble.others)]
         lost += [slot for slot in dict.fromkeys(told) if slot not in lost]
         if not troubles:
-            lost = self._leavers.without(lost, recovery.plan, recovery.restart)
+            lost = self._leaving.without(lost, recovery.plan, recovery.restart)
         workers = [slot for slot in lost if slot != SUPERVISOR]
         if not lost and not troubles:
             return
         if recovery.is_over():
             if SUPERVISOR in lost:
-                recovery.tell("The supervisor was lost after the last step; the notebook concludes the run")
-                raise GaveUp("the supervisor was lost", "capped" if recovery.plan.stop_status == "capped" else "failed")
+                recovery.add_event("The supervisor was lost after the last step; the notebook concludes the run")
+                raise Unrecoverable(
+                    "the supervisor was lost", "capped" if recovery.plan.stop_status == "capped" else "failed"
+                )
             if workers:
                 recovery.let_go(workers)
             return  # the supervisor concludes
@@ -167,30 +211,35 @@ class Mending:
             recovery.replace(workers, reason, goes_back=not all(trouble.is_lost for trouble in troubles))
 
     def _replace_supervisor(self) -> None:
-        """Invoke the supervisor again; raises `GaveUp` if none is ever heard, or the budget does not pay for it.
+        """Invoke the supervisor again; raises `Unrecoverable` if none is ever heard, or the budget does not pay for it.
 
         Elsewhere than on AWS nobody tells why a function is not there, and only the supervisor misses workers.
         """
         if self._contact.n_unheard >= MOST_UNHEARD:
             tries = f"the supervisor was invoked {count(self._contact.n_unheard, 'time')} and never heard"
-            raise GaveUp(f"{tries}: the backend does not start functions, or they end as they start; its log says why")
+            raise Unrecoverable(
+                f"{tries}: the backend does not start functions, or they end as they start; its log says why"
+            )
         self._recovery.replace_supervisor()
 
-    def _restore(self, lost: list[int], reason: str) -> Over | None:
+    def _restore(self, lost: list[int], reason: str) -> RunOver | None:
         """Restore the run's data on servers that have lost it."""
         self.troubles.clear()
         try:
             self._recovery.restore(lost, reason)
-        except GaveUp as error:
+        except Unrecoverable as error:
             return self._end(error)
         return None
 
-    def _end(self, error: GaveUp) -> Over | None:
+    def _end(self, error: Unrecoverable) -> RunOver | None:
         """End a run that cannot go on; None while its supervisor concludes."""
-        log, launcher = self._services.log, self._services.launcher
+        log, launcher, contact = self._services.log, self._services.launcher, self._contact
+        if not launcher.is_local and not self._is_aborted:
+            self._recovery.payments.pay_silence(contact.unpaid_s, is_starting=contact.is_starting)
+        self._is_aborted = True
         log.abort(str(error), len(self._everybody) - 1, error.status)
         is_concluded = not launcher.has_ended() and log.alive([role_of(SUPERVISOR)])[0]
-        return None if is_concluded else Over(str(error), error.status)
+        return None if is_concluded else RunOver(str(error), error.status)
 
 
 def _were_lost(workers: list[int], step: int) -> str:

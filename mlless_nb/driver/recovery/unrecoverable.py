@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class GaveUp(Exception):  # noqa: N818 - it is how a run ends
+class Unrecoverable(Exception):  # noqa: N818 - it is how a run ends
     """The run cannot go on; ``status`` is how it ends."""
 
     def __init__(self, reason: str, status: str = "failed") -> None:

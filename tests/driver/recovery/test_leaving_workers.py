@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from mlless_nb.driver.recovery import leavers
-from mlless_nb.driver.recovery.leavers import Leavers
+from mlless_nb.driver.recovery import leaving_workers
+from mlless_nb.driver.recovery.leaving_workers import LeavingWorkers
 from mlless_nb.exchange import Plan, Restart
 from mlless_nb.telemetry.live import COLUMNS, Telemetry
 
@@ -21,17 +21,17 @@ class Missing:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, step: int, number: int = 0, staleness: int = 0) -> None:
         self._now, self._restart = [100.0], Restart(number, 7)
-        monkeypatch.setattr(leavers, "time", SimpleNamespace(monotonic=lambda: self._now[0]))
+        monkeypatch.setattr(leaving_workers, "time", SimpleNamespace(monotonic=lambda: self._now[0]))
         self.telemetry, self.let_go = Telemetry(), list[list[int]]()
         rows = [[4.0 * at if name == "time_s" else at for name in COLUMNS] for at in range(1, step)]
         self.telemetry.append(np.array(rows))
         self.telemetry.update(step=step)
-        self._leavers = Leavers(self.let_go.append, self.telemetry, staleness)
+        self._leaving = LeavingWorkers(self.let_go.append, self.telemetry, staleness)
         assert self.lost_after(0.0) == []
 
     def lost_after(self, more_s: float) -> list[int]:
         self._now[0] += more_s
-        return self._leavers.without([2], PLAN, self._restart)
+        return self._leaving.without([2], PLAN, self._restart)
 
 
 @pytest.mark.parametrize("staleness", [0, 2])

@@ -11,7 +11,7 @@ from ...money import Rates
 from ...money.start import StartingMoney
 
 
-class Unheard:
+class UnreportedFunctions:
     """Those of one run.
 
     Parameters

@@ -12,7 +12,7 @@ from ..money import Rates
 from ..money.cost import PREPARATION
 from ..money.meter import NUSD
 from ..telemetry.live import Row
-from .course import Course
+from .judge import Judge
 from .messages import Call, Done, Task
 
 #: The component of a run's cost that a stage belongs to.
@@ -21,7 +21,7 @@ OTHERS = "reducers"
 
 
 @dataclass
-class Ledger:
+class FunctionReports:
     """The reports of one run, each counted once.
 
     Parameters
@@ -117,15 +117,15 @@ class Ledger:
 
     # -- rows
 
-    def row(self, course: Course, time_s: float, spent_nusd: int) -> Row | None:
-        """The row of the step before the newest one of ``course``, None after the first.
+    def row(self, judge: Judge, time_s: float, spent_nusd: int) -> Row | None:
+        """The row of the step before the newest one of ``judge``, None after the first.
 
         A step's validation loss is known one step later.
         """
         held = self._held
         if held is not None:
-            held = held._replace(validation_loss=course.validation_loss)
-        self._held = self._row(course, time_s, spent_nusd)
+            held = held._replace(validation_loss=judge.validation_loss)
+        self._held = self._row(judge, time_s, spent_nusd)
         return held
 
     def last_row(self, validation_loss: float | None) -> Row | None:
@@ -133,8 +133,8 @@ class Ledger:
         held, self._held = self._held, None
         return held._replace(validation_loss=validation_loss) if held is not None else None
 
-    def _row(self, course: Course, time_s: float, spent_nusd: int) -> Row:
-        done = self._sums.pop(course.step, {}).values()
+    def _row(self, judge: Judge, time_s: float, spent_nusd: int) -> Row:
+        done = self._sums.pop(judge.step, {}).values()
         updates = [one for one in done if one.stage == "update"]
         sent, received = _bytes(done, "put"), _bytes(done, "get")
         n_updates = max(len(updates), 1)
@@ -143,10 +143,10 @@ class Ledger:
         began = min((one.launched_at_s for one in done), default=0.0)
         took_s = max((one.ended_at_s for one in done), default=0.0) - began
         return Row(
-            step=course.step,
-            epoch=course.epoch,
+            step=judge.step,
+            epoch=judge.epoch,
             time_s=time_s,
-            loss=course.loss,
+            loss=judge.loss,
             validation_loss=None,
             n_workers=self.job.n_workers,
             spent_usd=spent_nusd / NUSD,

@@ -19,7 +19,7 @@ SLACK, MOST_S = 3.0, 20.0
 RECENT_ROWS = 8
 
 
-class Leavers:
+class LeavingWorkers:
     """The workers of one run that were lost while they left.
 
     Parameters

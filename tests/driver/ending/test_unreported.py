@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from mlless_nb.bus.messages import Ended
-from mlless_nb.driver.ending.unheard import Unheard
+from mlless_nb.driver.ending.unreported import UnreportedFunctions
 from mlless_nb.money import Rates, price_profile
 from mlless_nb.money.start import StartingMoney
 
@@ -15,12 +15,12 @@ RATES = Rates(price_profile("aws-lambda-x86"), 1769)
 
 def billed(n_invoked: int | None, *, is_local: bool = False) -> dict[str, int]:
     money = StartingMoney(RATES, 2, is_local)
-    unheard = Unheard(money, RATES)
+    unreported = UnreportedFunctions(money, RATES)
     for slots, is_successor in (([-1, 0, 1], False), ([0], True), ([1, -1], True)):
         some: Any = [SimpleNamespace(slot=slot, is_successor=is_successor) for slot in slots]
-        unheard.note(some)
+        unreported.note(some)
     costs = {"workers": 100, "supervisor": 10, "redis": 1}
-    return unheard.billed(Ended("finished", "", 9, None, None, costs, 60.0, n_invoked=n_invoked)).costs_nusd
+    return unreported.billed(Ended("finished", "", 9, None, None, costs, 60.0, n_invoked=n_invoked)).costs_nusd
 
 
 def test_those_that_nobody_has_heard_of_are_added_to_the_bill_of_a_cloud() -> None:

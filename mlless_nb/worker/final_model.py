@@ -24,7 +24,7 @@ PUT_PAUSES_S = (0.1, 0.3, 1.0, 3.0)
 Kept = tuple[int, float, float]
 
 
-class Ending:
+class FinalModel:
     """What one worker stores, and its part in choosing the model that the run returns.
 
     Parameters

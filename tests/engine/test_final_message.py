@@ -62,7 +62,7 @@ class Late:
 def test_the_process_is_seen_to_end_first(loses: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = finish(job(**JOB))
     late = Late(monkeypatch, loses)
-    monkeypatch.setattr(driver, "LAST_WORD_S", 0.05)
+    monkeypatch.setattr(driver, "FINAL_MESSAGE_S", 0.05)
     run = mlless_nb.train(job(**JOB, budget=1.0))
     assert run.wait(PATIENCE_S) == "finished", run.reason
     assert late.is_over
@@ -79,7 +79,7 @@ def test_the_process_is_seen_to_end_first(loses: bool, monkeypatch: pytest.Monke
 def test_without_any_word_the_log_and_the_storage_decide(monkeypatch: pytest.MonkeyPatch) -> None:
     """All that was ever sent on the bus is lost, the workers' goodbyes among it."""
     late = Late(monkeypatch, loses=True)
-    monkeypatch.setattr(driver, "LAST_WORD_S", 0.05)
+    monkeypatch.setattr(driver, "FINAL_MESSAGE_S", 0.05)
     decode = Message.decode.__func__  # type: ignore[attr-defined]
     names: list[str] = []
 

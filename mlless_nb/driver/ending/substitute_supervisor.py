@@ -12,7 +12,7 @@ from ...supervisor.loop import Supervisor
 from ...supervisor.takeover import whole_log
 
 
-class Successor(Supervisor):
+class SubstituteSupervisor(Supervisor):
     """A `Supervisor` for a run whose functions have all ended: it reads their messages and reports, decides nothing.
 
     Attributes
@@ -38,12 +38,13 @@ class Successor(Supervisor):
             Status and reason with which the run was aborted, if it was.
         """
         self._workers.aborted = aborted
+        self._bill.stand_in(was_told=not self._job.has_broker)
         with contextlib.suppress(LostData):
             for entries in whole_log(self._log, self._rows):
                 self._take_in(entries)
-        while self._hearing.hear(0.0, is_past=True):
+        while self._incoming.receive(0.0, is_past=True):
             pass
-        return self._last_word()
+        return self._final_message()
 
     def _judge(self) -> tuple[str, str]:
         plan = max(self.plan, self._log.read_plan(), key=lambda one: one.version)

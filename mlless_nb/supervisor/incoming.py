@@ -23,6 +23,7 @@ from ..bus.messages import (
     Ready,
     Replaced,
     Started,
+    StartedTwice,
     Trouble,
 )
 from ..errors import DecodeError
@@ -34,7 +35,8 @@ from .bill import Bill
 from .ending import UNHEARD
 from .policy.policy import Policy
 from .policy.victim import asked_to_leave
-from .starts import how
+from .request_counts import amounts_of
+from .starts import how, twice
 from .successors import Successors
 from .worker_watch import WorkerWatch
 
@@ -42,7 +44,7 @@ from .worker_watch import WorkerWatch
 NOT_ANNOUNCED = "the run's data is gone: a command could not be announced"
 
 
-class Hearing:
+class IncomingMessages:
     """Takes in the messages of one run.
 
     Parameters
@@ -58,7 +60,7 @@ class Hearing:
     successors : Successors
     metric : str
         The loss's name in events.
-    tell : callable
+    add_event : callable
         Takes the text of an event.
     is_stored : callable
         Whether the run's model is stored.
@@ -89,13 +91,13 @@ class Hearing:
         policy: Policy,
         successors: Successors,
         metric: str,
-        tell: Callable[[str], None],
+        add_event: Callable[[str], None],
         is_stored: Callable[[], bool],
     ) -> None:
         self._n_workers, self._log, self._bus = invocation.n_workers, log, bus
         self._staleness = sync_from_json(invocation.sync).staleness
         self._workers, self._bill, self._policy = workers, bill, policy
-        self._successors, self._metric, self._tell = successors, metric, tell
+        self._successors, self._metric, self._add_event = successors, metric, add_event
         self._is_stored = is_stored
         self.is_succeeded = self._is_past = False
         self.restart = self.base = self.restored_step = 0
@@ -110,7 +112,7 @@ class Hearing:
         self._starts: dict[int, Started] = {}
         self._learning_rate = math.inf  # after the newest cut
 
-    def hear(self, timeout_s: float, *, is_past: bool = False) -> bool:
+    def receive(self, timeout_s: float, *, is_past: bool = False) -> bool:
         """Wait at most ``timeout_s`` for messages and handle those that arrived; returns whether there were any.
 
         ``is_past``: they were handled by another supervisor before, so that nothing is announced again.
@@ -136,7 +138,7 @@ class Hearing:
         """
         if not is_told_again:
             self.restart, self.base, _ = self._log.restart()
-        while self.hear(0.0, is_past=True):  # the driver sends those again that were not carried out
+        while self.receive(0.0, is_past=True):  # the driver sends those again that were not carried out
             pass
         self.restart, self.base, _ = self._log.restart()
 
@@ -159,13 +161,7 @@ class Hearing:
         elif isinstance(message, LetGo):
             self._let_go(message)
         elif isinstance(message, Invoked):
-            self._bill.count_invoked(message.number)
-            for slot in message.slots:
-                if message.is_refused:
-                    self._bill.forget(slot)
-                    continue
-                self._bill.invoke(slot, message.invoked_s, message.granted_s)
-                self._successors.lifetimes.invoke(slot, message.invoked_s)
+            self._successors.note_invoked(message)
         elif isinstance(message, Command) and message.id not in self._commands_done and not self._is_past:
             self.done[message.id] = self._carry_out(message)
             self._commands_done.add(message.id)
@@ -249,39 +245,41 @@ class Hearing:
         """Take in a worker's message."""
         workers, n_workers = self._workers, self._n_workers
         if isinstance(message, Started):
-            self._bill.begin(message.slot, message.began_s)
+            if self._bill.begin(message.slot, message.began_s, message.at_s):
+                self._successors.hand_over(message.slot, message.began_s)
             self._successors.lifetimes.start(message.slot, message.began_s)
             self._bill.start_s = max(message.start_s, self._bill.start_s)
-        if isinstance(message, Started) and message.slot not in workers.started:
-            workers.started.add(message.slot)
+        if isinstance(message, Started) and workers.start(message.slot, message.began_s):
             self._starts[message.slot] = message
             if not self.restart:  # a worker that goes on from a checkpoint says so again
                 lifetimes = self._successors.lifetimes
                 lifetimes.start_s = max(message.start_s, lifetimes.start_s)
             if workers.have_all_started and not self.restart:
-                self._tell(f"{n_workers} of {count(n_workers, 'worker')} started{how(self._starts.values())}")
+                self._add_event(f"{n_workers} of {count(n_workers, 'worker')} started{how(self._starts.values())}")
+        elif isinstance(message, StartedTwice):
+            self._bill.add(message.slot, message.spent_nusd)
+            self._add_event(twice(message))
         elif isinstance(message, Ready):
             self._take_successor(message)
         elif isinstance(message, Left) and message.status == HANDED_OVER:
-            amounts = message.spent_nusd, message.storage_nusd, message.store_nusd
             self._successors.hand_over(message.slot, message.left_s)
-            overlap_nusd = self._bill.hand_over(message.slot, message.left_s, *amounts)
-            self._tell(self._successors.told(message.slot, message.reason, overlap_nusd))
+            overlap_nusd = self._bill.hand_over(message.slot, message.left_s, *amounts_of(message))
+            self._add_event(self._successors.told(message.slot, message.reason, overlap_nusd))
         elif isinstance(message, RateCut) and message.rate < self._learning_rate:
             self._learning_rate = message.rate  # several workers may report one cut
-            self._tell(
+            self._add_event(
                 f"Learning rate cut to {message.rate:.3g} at step {message.step}: {self._metric} had stopped falling"
             )
         elif isinstance(message, (Left, Failed)) and message.slot not in workers.ended:
             if self._is_needed_again(message):
                 return
             workers.ended[message.slot] = message
-            self._bill.close(message.slot, message.spent_nusd, message.storage_nusd, message.store_nusd)
+            self._bill.close(message.slot, *amounts_of(message))
             if isinstance(message, Failed):
                 workers.note_abort("failed", message.reason)
             elif message.status == "left":
                 if message.slot in self._asked:  # the auto-tuner has told of its own
-                    self._tell(
+                    self._add_event(
                         f"Removed worker {message.slot} after step {message.step}: it costs nothing from here on"
                     )
             elif message.status == "failed" and not workers.have_all_ended:
@@ -314,13 +312,13 @@ class Hearing:
             if plan.stop_after is None:
                 raise LostData(NOT_ANNOUNCED)
             self._workers.stop()
-            self._tell(f"Stopping after step {plan.stop_after}, as you asked")
+            self._add_event(f"Stopping after step {plan.stop_after}, as you asked")
         elif command.do == "budget":
             if not self._log.set_cap(command.nusd):
                 reserved = self._log.money()[1]
                 asked, least = command.nusd / NUSD, reserved / NUSD
                 return f"a budget of ${asked:.6g}: it cannot go below ${least:.6f}, which is spent and committed"
-            self._tell(f"The budget is ${command.nusd / NUSD:.6g} now, as you asked")
+            self._add_event(f"The budget is ${command.nusd / NUSD:.6g} now, as you asked")
         elif command.do == "scale_in":
             return self._scale_in(command)
         elif command.do == "tune":
@@ -344,6 +342,6 @@ class Hearing:
         self.leaving.update(leaves)
         self._asked.update(slots)
         for slot in slots:
-            self._tell(f"Removing worker {slot} after step {leaves[slot] - 1}, as you asked")
+            self._add_event(f"Removing worker {slot} after step {leaves[slot] - 1}, as you asked")
         self._policy.pause_for_user()
         return ""

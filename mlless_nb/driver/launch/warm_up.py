@@ -10,7 +10,7 @@ import threading
 from ..backends.lithops_paths import COPYING, keep_private
 
 #: Modules that a local launch imports: Lithops, its backends that are imported by name, and the functions' entry.
-AHEAD = (
+IMPORTED = (
     "lithops",
     "lithops.storage.backends.localhost",
     "lithops.monitoring.backends.storage",
@@ -18,17 +18,17 @@ AHEAD = (
 )
 
 
-def get_ready(view: str | None = None) -> None:
+def warm_up(view: str | None = None) -> None:
     """Prepare the first run in a thread: imports, and Lithops' copy of itself, which take 0.2 to 0.5 s.
 
     ``view``: the module that will show the run, imported last; importing it takes as long again.
     """
-    threading.Thread(target=_get_ready, args=(view,), name="mlless-get-ready", daemon=True).start()
+    threading.Thread(target=_warm_up, args=(view,), name="mlless-warm-up", daemon=True).start()
 
 
-def _get_ready(view: str | None) -> None:
+def _warm_up(view: str | None) -> None:
     with contextlib.suppress(Exception):  # the launch will do it then, and report errors
-        for name in AHEAD:
+        for name in IMPORTED:
             importlib.import_module(name)
         from lithops.localhost.v1.localhost import DefaultEnvironment
 

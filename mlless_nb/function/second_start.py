@@ -1,0 +1,43 @@
+"""A function whose invocation is carried out by another one: a platform may start one twice, with the money for one."""
+
+from __future__ import annotations
+
+import contextlib
+import zlib
+
+from ..bus import open_bus
+from ..bus.messages import Invocation, StartedTwice
+from ..exchange import Coordinator
+from ..exchange.slots import invoked_s_in
+from ..money.budget import Prepaid
+from ..storage.objects import ObjectStore
+
+#: The first part of what such functions have spent until they book it, and twice that until they tell of it: each has
+#: two of its own.
+SECOND = 1 << 32
+
+
+def carries_it_out(invocation: Invocation, log: Coordinator) -> bool:
+    """Whether who has the slot was started by this ``invocation``, the first one of the slot, too."""
+    holder = log.at_work([invocation.slot]).get(invocation.slot)
+    return holder is not None and invoked_s_in(holder) == invocation.invoked_s
+
+
+def book(invocation: Invocation, log: Coordinator, prepaid: Prepaid, objects: ObjectStore, nonce: str) -> None:
+    """Count what this function has spent as reserved, also above the cap, so that the others get no more.
+
+    That comes first: it may be killed before it has told the supervisor, for the bill and an event, and then nobody
+    would know of it. Raises `LostData`.
+    """
+    part, spent = SECOND + zlib.crc32(nonce.encode()), prepaid.alone_nusd
+    log.refund(-spent, invocation.slot, part)
+    if not invocation.invoked_s and not carries_it_out(invocation, log):
+        return  # it came so late that it was replaced
+    with contextlib.suppress(Exception):  # it is in the books in any case
+        where, insecure = (invocation.bus_url, invocation.job_id), invocation.insecure
+        with contextlib.closing(open_bus(*where, insecure, objects=objects)) as bus:
+            booked = spent
+            if invocation.redis_urls:  # else there was nothing to connect to, and a second write would cost more
+                spent = prepaid.alone_nusd
+                log.refund(booked - spent, invocation.slot, SECOND + part)
+            bus.send("supervisor", StartedTwice(invocation.slot, spent).encode())

@@ -1,0 +1,39 @@
+"""A run heeds the request of another process to stop."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mlless_nb.driver.running import stop_requests
+from mlless_nb.errors import ServiceError
+
+
+class Run:
+    """Ends when it is stopped; the first time its servers do not answer."""
+
+    id = "a"
+
+    def __init__(self) -> None:
+        self._over, self.n_asked = threading.Event(), 0
+
+    def stop(self) -> None:
+        self.n_asked += 1
+        if self.n_asked == 1:
+            raise ServiceError("redis does not answer")
+        self._over.set()
+
+
+def test_a_run_that_could_not_be_stopped_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.setattr(stop_requests, "LOOK_S", 0.001)
+    run: Any = Run()
+    request = stop_requests.request_of(run.id)
+    request.parent.mkdir(parents=True)
+    request.touch()
+    stop_requests.heed(run)
+    assert run.n_asked == 2
+    assert not request.exists()
