@@ -17,6 +17,9 @@ from typing import Any
 import pytest
 from servers import missing
 
+from mlless_nb.money.catalogue import price_profile
+from mlless_nb.money.meter import NUSD, Rates
+
 #: What `unbroken` is.
 Unbroken = Callable[[int], dict[str, Any]]
 #: The functions' packages, which `make test` fetches.
@@ -103,6 +106,16 @@ def settled(box: Any) -> list[dict[str, Any]]:
 def billed_usd(box: Any) -> float:
     """What the box has billed for functions in this test."""
     return float(sum(each["usd"] for each in settled(box)))
+
+
+def least_usd(box: Any) -> float:
+    """The least that a run is to bill: without what runtimes took longer to end than is estimated.
+
+    ``tail_margin_s`` of the prices is reserved of a cap for that, and not billed.
+    """
+    rates = {each["memory_mb"]: Rates(price_profile("aws-lambda-x86"), each["memory_mb"]) for each in settled(box)}
+    late_usd = sum(rates[each["memory_mb"]].late_end_nusd() / NUSD for each in settled(box))
+    return billed_usd(box) - late_usd
 
 
 @contextlib.contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from cloud.conftest import billed_usd, busy, settled, slow_links, trained
+from cloud.conftest import billed_usd, busy, least_usd, settled, slow_links, trained
 
 pytestmark = pytest.mark.long
 
@@ -13,6 +13,8 @@ pytestmark = pytest.mark.long
 STEPS, MEGABIT = 600, 30.0
 #: A budget that a run without another end uses up, US dollars.
 CAP_USD = 0.003
+#: The token bucket of one link may run out before that of another: its worker is slower, and would get a duplicate.
+PLAIN = {"speculation": "off"}
 
 
 def call_of(worker: int) -> list[str]:
@@ -22,7 +24,7 @@ def call_of(worker: int) -> list[str]:
 
 def test_a_worker_that_a_user_removes_is_billed_no_longer(box: Any) -> None:
     with slow_links(box, MEGABIT):
-        run = trained(box, steps=STEPS, says_step=1, removes=2)
+        run = trained(box, **PLAIN, steps=STEPS, says_step=1, removes=2)
     assert (run.get("status"), run.get("steps"), run.get("n_workers")) == ("finished", STEPS, [3, 2]), run
     ended = settled(box)
     print("removed", run["time_s"], run["functions_usd"] / billed_usd(box), run["told"], ended)
@@ -30,12 +32,12 @@ def test_a_worker_that_a_user_removes_is_billed_no_longer(box: Any) -> None:
     removed, *others = ended  # in the order of their ends
     assert removed["calls"] == call_of(2)
     assert removed["usd"] < min(each["usd"] for each in others)
-    assert billed_usd(box) <= run["functions_usd"] <= 1.05 * billed_usd(box)
+    assert 0.95 * billed_usd(box) <= run["functions_usd"] <= 1.05 * billed_usd(box)
 
 
 def test_the_tuner_removes_workers_and_the_cap_holds(box: Any) -> None:
     with slow_links(box, MEGABIT):
-        run = trained(box, steps=1_000_000, tuned=True, budget=CAP_USD)
+        run = trained(box, **PLAIN, steps=1_000_000, tuned=True, budget=CAP_USD)
     ended = settled(box)
     print("capped", run.get("time_s"), run.get("functions_usd", 0) / billed_usd(box), run.get("told"), ended)
     assert run.get("status") == "capped", run
@@ -45,10 +47,9 @@ def test_the_tuner_removes_workers_and_the_cap_holds(box: Any) -> None:
     assert run["n_workers"] == [3, 3 - len(removed)]
     first = ended[: len(removed)]  # in the order of their ends
     assert sorted(each["calls"] for each in first) == sorted(map(call_of, removed))
-    billed = billed_usd(box)
-    assert billed <= run["functions_usd"]
+    assert run["functions_usd"] >= least_usd(box)
     servers = sum(run["cost"].values()) - run["functions_usd"]
-    assert billed + servers <= sum(run["cost"].values()) <= CAP_USD
+    assert max(billed_usd(box), run["functions_usd"]) + servers <= CAP_USD
 
 
 def test_a_cap_holds_beside_busy_loops(box: Any) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cloud.conftest import Unbroken, billed_usd, busy, deploy, settled, trained
+from cloud.conftest import Unbroken, billed_usd, busy, deploy, least_usd, settled, trained
 
 pytestmark = pytest.mark.long
 
@@ -22,8 +22,8 @@ keys = [each["Key"] for each in boto3.client("s3").list_objects_v2(Bucket=bucket
 print(json.dumps([sorted(key for key in keys if "/datasets/" not in key and not key.startswith("lithops.runtimes/")),
                   [key.decode() for key in redis.Redis.from_url(sys.argv[1]).keys("*")]]))
 """
-#: Steps of runs that are to finish.
-STEPS = 200
+#: Steps of runs that are to finish; of those whose bill is compared: what a runtime takes to end is little of them.
+STEPS, BILLED_STEPS = 200, 1000
 #: A function that did not start is told within so many seconds, half of it on a quick machine: found by its leases,
 #: it would be told after 90.
 TOLD_S = 40.0
@@ -71,15 +71,15 @@ def test_three_workers_train_cold_and_warm(box: Any, unbroken: Unbroken) -> None
 
     for is_cold in (True, False):
         box.n_before = len(box.invocations())
-        run = trained(box, steps=STEPS)
-        assert (run.get("status"), run.get("steps")) == ("finished", STEPS), run
-        assert run["digest"] == unbroken(STEPS)["digest"]
+        run = trained(box, steps=BILLED_STEPS)
+        assert (run.get("status"), run.get("steps")) == ("finished", BILLED_STEPS), run
+        assert run["digest"] == unbroken(BILLED_STEPS)["digest"]
         ended = settled(box)
         assert [each["is_cold"] for each in ended] == [is_cold] * 4
         assert [each["error"] for each in ended] == [None] * 4
         billed = billed_usd(box)
         print("cold" if is_cold else "warm", run["functions_usd"] / billed, run["time_s"], run["whole_s"], ended)
-        assert billed <= run["functions_usd"] <= 1.05 * billed
+        assert 0.95 * billed <= run["functions_usd"] <= 1.05 * billed
         assert any(f"3 of 3 workers started: 3 {'cold' if is_cold else 'warm'} within" in text for text in run["told"])
     assert box.ask(broken=True) == []
     assert json.loads(box.python("-c", LEFT, REDIS)) == [[], []]
@@ -137,7 +137,7 @@ def test_functions_with_a_third_of_a_core_are_not_ended_by_their_budget(box: Any
     ended = settled(box)
     print("512 MB", run["time_s"], run["functions_usd"] / billed_usd(box), ended)
     assert [(each["error"], each["attempt"]) for each in ended] == [(None, 0)] * 4  # nobody was replaced
-    assert run["functions_usd"] >= billed_usd(box)
+    assert run["functions_usd"] >= least_usd(box)
 
 
 def test_deploying_is_not_billed_as_training(box: Any, unbroken: Unbroken) -> None:
@@ -155,9 +155,9 @@ def test_deploying_is_not_billed_as_training(box: Any, unbroken: Unbroken) -> No
     box.python("-c", remove)
     run = trained(box, config={"runtime": "default"}, steps=STEPS)
     assert (run.get("status"), run.get("digest")) == ("finished", unbroken(STEPS)["digest"]), run
-    deployed, *workers = settled(box)
+    deployed, *_ = settled(box)
     assert deployed["calls"] is None
     assert run["time_s"] < run["whole_s"] - deployed["billed_ms"] / 1000
     made = [each for each in box.ask(requests=True) if each.startswith("PUT") and each.endswith("event-invoke-config")]
     assert made
-    assert run["functions_usd"] >= sum(each["usd"] for each in workers)
+    assert run["functions_usd"] >= least_usd(box) - deployed["usd"]
