@@ -143,6 +143,16 @@ def first_in_bold(rows: list[list[Any]], count: int) -> list[list[Any]]:
     return rows
 
 
+def least_in_bold(rows: list[list[Any]], column: int) -> list[list[Any]]:
+    """``rows`` whose cells of ``column`` are numbers, NaN for none: the least of them in bold."""
+    rows, known = [list(row) for row in rows], [row for row in rows if math.isfinite(row[column])]
+    least = min((row[column] for row in known), default=math.nan)
+    for row in rows:
+        told = number(row[column]) if math.isfinite(row[column]) else "not reached"
+        row[column] = f"**{told}**" if row[column] == least else told
+    return rows
+
+
 def amount(count: float) -> str:
     """Bytes as a cell."""
     return f"{number(count / 1e6)} MB" if count >= 1e6 else f"{number(count / 1e3)} kB"

@@ -14,7 +14,7 @@ from ..errors import JobError, ServiceError
 CONNECT_S, ANSWER_S = 5.0, 120.0
 #: Longest wait for an answer to a question, seconds, and tries of a request: since every command begins with a question
 #: a cloud that is silent is told within 20 s. What changes something is not given up so soon: it may be under way.
-LOOK_S, TRIES = 5.0, 3
+QUESTION_S, TRIES = 5.0, 3
 #: How the names of questions begin.
 QUESTIONS = ("get_", "list_", "head_", "describe_")
 
@@ -50,7 +50,7 @@ class Account:
         MissingError
             If what it names is not there.
         """
-        client = self._client(service, LOOK_S if method.startswith(QUESTIONS) else ANSWER_S)
+        client = self._client(service, QUESTION_S if method.startswith(QUESTIONS) else ANSWER_S)
         name = "".join(part.capitalize() for part in method.split("_"))
         with told(f"{service}:{name}", self.region):
             return getattr(client, method)(**arguments)
@@ -59,7 +59,7 @@ class Account:
         """The entries under ``key`` of all pages of a list."""
         name = "".join(part.capitalize() for part in method.split("_"))
         with told(f"{service}:{name}", self.region):
-            for page in self._client(service, LOOK_S).get_paginator(method).paginate(**arguments):
+            for page in self._client(service, QUESTION_S).get_paginator(method).paginate(**arguments):
                 yield from page.get(key, ())
 
     def _client(self, service: str, answer_s: float) -> Any:
@@ -111,7 +111,7 @@ def open_account(region: str | None = None) -> Account:
 
             raise NoRegionError
     with told("sts:GetCallerIdentity", region):
-        who = _client(session, "sts", region, LOOK_S).get_caller_identity()
+        who = _client(session, "sts", region, QUESTION_S).get_caller_identity()
     return Account(region, who["Account"], who["UserId"], who["Arn"], session)
 
 

@@ -27,8 +27,8 @@ def silent(cloud: Aws, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_what_a_command_asks_first_gives_up(silent: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert account.TRIES * max(account.CONNECT_S, account.LOOK_S) < MOST_S
-    monkeypatch.setattr(account, "LOOK_S", 0.01)
+    assert account.TRIES * max(account.CONNECT_S, account.QUESTION_S) < MOST_S
+    monkeypatch.setattr(account, "QUESTION_S", 0.01)
     with pytest.raises(ServiceError, match="network: sts:GetCallerIdentity got no answer from region 'us-east-1'"):
         account.open_account()
     opened = account.Account("us-east-1", "123456789012", "user", "arn:aws:iam::123456789012:user/me", boto3.Session())
