@@ -257,7 +257,7 @@ def main() -> None:
     with multiprocessing.get_context("fork").Pool() as pool:
         tables: dict[str, Callable[[], Any]] = {
             "variability": lambda: variability(report, pool, seeds),
-            "slowdown": lambda: slowdown(report, pool, seeds[: max(runs // 4, 1)]),
+            "slowdown": lambda: slowdown(report, pool, seeds),
             "batches": lambda: batches(report, pool, seeds, options),
             "adasync": lambda: adasync(report, pool, seeds),
         }

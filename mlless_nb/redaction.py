@@ -24,6 +24,9 @@ SECRET_NAME = re.compile(
     r"secret|password|passwd|token|credential|private|connection_string|(^|_)(key|keys|pw)(_|$)|api_?key|key_id", re.I
 )
 
+#: Types of values that hide nothing.
+NUMBERS = frozenset({bool, float, int, type(None)})
+
 _known: dict[str, None] = {}  # longest first when used; a dict keeps the order of arrival
 _lock = threading.Lock()
 
@@ -63,6 +66,8 @@ def scrubbed_values(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: scrubbed_values(each) for name, each in value.items()}
     if isinstance(value, (list, tuple)):
+        if NUMBERS.issuperset(map(type, value)):
+            return list(value)  # a row of telemetry: quicker than one by one
         return [scrubbed_values(each) if isinstance(each, (str, list, tuple, dict)) else each for each in value]
     return value
 

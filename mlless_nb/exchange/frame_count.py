@@ -49,6 +49,13 @@ class FrameCounter:
     def __init__(self) -> None:
         self._n_puts = self._n_gets = self._put_bytes = self._got_bytes = 0
 
+    def exchanged(self, put: Collection[Sized], got: Collection[Sized]) -> None:
+        """Count the frames that a round has ``put`` and ``got``; called in every step: quicker than one by one."""
+        self._n_puts += len(put)
+        self._put_bytes += sum(map(len, put))
+        self._n_gets += len(got)
+        self._got_bytes += sum(map(len, got))
+
     def put(self, frames: _Puts) -> _Puts:
         """Count ``frames`` as put, and return them."""
         self._n_puts += len(frames)
@@ -58,7 +65,7 @@ class FrameCounter:
     def got(self, frames: _Gets) -> _Gets:
         """Count the answers ``frames``, None for one that was not there, and return them."""
         self._n_gets += len(frames)
-        self._got_bytes += sum(map(len, filter(None, frames)))  # called in every step: quicker than a generator
+        self._got_bytes += sum(map(len, filter(None, frames)))
         return frames
 
     def frame_count(self) -> FrameCount:

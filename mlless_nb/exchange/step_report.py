@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..errors import DecodeError
-from .frame_count import FrameCount
 
 
 class Report(NamedTuple):
@@ -34,26 +33,21 @@ class Report(NamedTuple):
     exit_s: float = 0.0  # kept prepaid for a regular end
     position: int = 0  # minibatches that all workers together have taken
     storage_nusd: int = 0  # nano-dollars of storage requests so far
+    n_puts: int = 0  # frames so far, see `FrameCount`
+    n_gets: int = 0
+    put_bytes: int = 0
+    got_bytes: int = 0
     n_sent: int = 0  # values published
     n_made: int = 0  # and values of the update
     sent_bytes: int = 0
     merged_bytes: int = 0  # of the merged range that this worker published
     staleness: int = 0  # age of the oldest update that is not applied yet, steps
-    n_puts: int = 0  # frames so far, see `FrameCount`
-    n_gets: int = 0
-    put_bytes: int = 0
-    got_bytes: int = 0
     primal_square: float = -1.0  # this worker's part of the squared primal residual; negative without residuals
     dual_residual: float = -1.0
     # Of the gradients, see `mlless_nb.exchange.policies.gradient_spread.Spread`.
     mean_square: float = -1.0
     variance: float = -1.0
     learning_rate: float = -1.0
-
-    @property
-    def frame_count(self) -> FrameCount:
-        """The frames that the worker had put and got when it made the report."""
-        return _new_tuple(FrameCount, (self.n_puts, self.n_gets, self.put_bytes, self.got_bytes))
 
     def encode(self) -> bytes:
         """The report as bytes, little-endian."""
@@ -67,6 +61,8 @@ class Report(NamedTuple):
         return _new_tuple(Report, _unpack(body))  # called for each worker and step: quicker than `_make`
 
 
+#: Where a report has what its worker has requested so far: ``storage_nusd`` and the numbers of a `FrameCount`.
+REQUESTED = slice(Report._fields.index("storage_nusd"), Report._fields.index("n_sent"))
 _PACKED = struct.Struct("<12d11q5d")
 _SIZE, _unpack, _new_tuple = _PACKED.size, _PACKED.unpack, tuple.__new__
 

@@ -106,7 +106,7 @@ class Prepaid:
         self._n_returned = 0
         self._unanswered: list[tuple[BudgetRequest, str]] = []  # requests without an answer, with their ids
         #: How late this process was lately woken, seconds: on a busy machine it cannot end itself at once.
-        self._late_s, self._clock = 0.0, clock
+        self._late_s, self._late_wake_s, self._clock = 0.0, 0.0, clock
         self._ended = threading.Event()
         self._lock = threading.Lock()
 
@@ -171,14 +171,14 @@ class Prepaid:
 
         A started second of the servers is billed whole: with a cap, who pays for them is answered before its end.
         """
-        answer_s = ANSWER_S if self._with_servers and self.has_cap else 0.0
-        return min(2 * self._late_s, LATE_MOST_S) + answer_s
+        return self._late_wake_s + (ANSWER_S if self._with_servers and self.has_cap else 0.0)
 
     def _is_over_after(self, wait_s: float) -> bool:
         """Wait for the end, at most ``wait_s`` seconds; by how much the wait is late counts for the next ones."""
         due_s = self._clock() + wait_s
         is_over = self._ended.wait(wait_s)
         self._late_s = max(self._clock() - due_s, LATE_DECAY * self._late_s, 0.0)
+        self._late_wake_s = min(2 * self._late_s, LATE_MOST_S)
         return is_over
 
     def keep_for_exit(self, seconds: float) -> None:

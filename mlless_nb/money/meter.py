@@ -13,6 +13,8 @@ from functools import cached_property
 from .catalogue import PriceProfile
 
 NUSD = 1_000_000_000
+#: Bills of requests that are kept, so that they are not computed in every step.
+MOST_KNOWN = 1000
 
 
 def to_nusd(usd: float) -> int:
@@ -122,13 +124,17 @@ class Rates:
 
     def requests_nusd(self, gets: int, puts: int) -> int:
         """Bill of ``gets`` reads and ``puts`` writes of the object storage."""
-        get_usd, put_usd = self._storage_usd  # called in every step: quicker than `store_nusd`
-        return _up(gets * get_usd + puts * put_usd)
+        known = self._known_requests  # called in every step, mostly for the numbers of the step before
+        nusd = known.get((gets, puts))
+        if nusd is None:
+            if len(known) >= MOST_KNOWN:
+                known.clear()
+            nusd = known[gets, puts] = self.store_nusd("storage", get=gets, put=puts)
+        return nusd
 
     @cached_property
-    def _storage_usd(self) -> tuple[float, float]:
-        usd = self.profile.requests["storage"].usd
-        return usd["get"], usd["put"]
+    def _known_requests(self) -> dict[tuple[int, int], int]:
+        return {}
 
     def seconds_for(self, nusd: int, *, with_servers: bool = False) -> float:
         """How long ``nusd`` pays for a function, seconds, never overestimated; negative if not at all."""

@@ -69,6 +69,8 @@ class Bill:
         self._taken_s: dict[int, float] = {}  # when successors said that they had these slots, see `begin`
         self._ended = 0  # cost of the workers that have ended, without requests
         self._requested = RequestCounts(n_workers)
+        #: Notes what a report says; called for each worker and step.
+        self.note_requests = self._requested.note
         self._unreported = 0  # cost of requests that lost functions may have made after their last report
         # When the bills of successors began that wait for their slots, and by the slots of those that have not started
         # how many seconds they were granted for it.
@@ -148,13 +150,6 @@ class Bill:
         self._waiting_s.pop(SUPERVISOR, None)
         self._starting.pop(SUPERVISOR, None)
         self._changes.append((ended_s, began_s))
-
-    def note_requests(self, slot: int, nusd: int, at_s: float = math.inf, frames: FrameCount = NO_FRAMES) -> None:
-        """Note that ``slot`` had spent ``nusd`` on requests ``at_s`` seconds after the run, and moved ``frames``.
-
-        A report may be read after the slot's final message, and after it was given to another function.
-        """
-        self._requested.note(slot, nusd, frames, at_s)
 
     def close(
         self,

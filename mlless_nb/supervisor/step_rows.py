@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from ..bus.messages import Invocation
 from ..data.prepare import Manifest
 from ..exchange import StepEntry
-from ..exchange.step_report import Report
+from ..exchange.step_report import REQUESTED, Report
 from ..job.sync import sync_from_json
 from ..models import Model, model_from_json
 from ..money import Rates
@@ -144,7 +144,7 @@ class StepRows:
         self.exit_s = max(all_of.exit_s)
         time_s, note_requests = entry.at_s - self._job.launched_at_s, self._bill.note_requests
         for slot, report in entry.reports.items():
-            note_requests(slot, report.storage_nusd, time_s, report.frame_count)
+            note_requests(slot, report[REQUESTED], time_s)
         # False for NaN, where the run has diverged. A function that has just taken over a slot has none yet.
         has_residuals = all_of.dual_residual[0] >= 0 and all(one >= 0 for one in all_of.dual_residual)
         evaluated: list[float] = []

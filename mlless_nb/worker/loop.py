@@ -305,12 +305,12 @@ class Worker:
             self._prepaid.exit_s,
             self._position,
             self._prepaid.storage_nusd,
+            *self._log.frame_count(),
             replica.n_sent,
             replica.n_made,
             n_bytes,
             tally.merged_bytes,
             self._policy.staleness(self._step),
-            *self._log.frame_count(),
             *replica.residuals,
             *self._policy.spread,
         )

@@ -36,8 +36,9 @@ from engine.designs import (
 )
 from engine.jobs import digest, finish
 from engine.models import HAS_TORCH, MODELS
-from exchange.places import kept_on, listed
+from exchange.places import kept_on, listed, run_objects
 from folders import paths_below
+from servers import S3_BACKEND
 
 from mlless_nb import TrainingJob, TrainingRun
 
@@ -77,6 +78,27 @@ def undisturbed(design: Design) -> str:
     return digest(finish(TrainingJob(**replace(design, store="redis").job_fields())))
 
 
+def with_a_loss(
+    design: Design, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **changes: Any
+) -> tuple[TrainingRun, set[str]]:
+    """The run of a job of ``design``, a worker of which dies, after what holds anywhere; and the parts of its bill."""
+    promised = undisturbed(design) if design.is_exact else None
+    number, died = zlib.crc32(str(design).encode()), tmp_path / "died"
+    for name, value in mortal.worker(number % design.workers, 3 + number % (STEPS - 3), died).items():
+        monkeypatch.setenv(name, value)
+    job = TrainingJob(**design.job_fields(**changes))
+    run = finish(job)
+    check(run, job, n_lost=1)
+    assert died.exists()
+    (gone_on,) = re.findall(r"training goes on from step (\d+)", told(run))
+    assert int(gone_on) > 0
+    if promised is not None:
+        assert digest(run) == promised
+    # no file
+    assert [path for path in paths_below(Path(tempfile.gettempdir())) if run.id in path.name] == []
+    return run, {component for component, usd in run.cost.items() if usd > 0}
+
+
 @pytest.mark.parametrize("design", parameters())
 def test_a_worker_dies_and_the_contract_holds(
     design: Design,
@@ -85,29 +107,37 @@ def test_a_worker_dies_and_the_contract_holds(
     request: pytest.FixtureRequest,
 ) -> None:
     address = address_of(design.store, request)
-    promised = undisturbed(design) if design.is_exact else None
-    number, died = zlib.crc32(str(design).encode()), tmp_path / "died"
-    for name, value in mortal.worker(number % design.workers, 3 + number % (STEPS - 3), died).items():
-        monkeypatch.setenv(name, value)
-    job = TrainingJob(**design.job_fields(address))
-    run = finish(job)
-    check(run, job, n_lost=1)
-    assert died.exists()
-    (gone_on,) = re.findall(r"training goes on from step (\d+)", told(run))
-    assert int(gone_on) > 0
-    if promised is not None:
-        assert digest(run) == promised
-    bill = {component for component, usd in run.cost.items() if usd > 0}
+    run, bill = with_a_loss(design, tmp_path, monkeypatch, store=address)
     servers = SERVERS[design.store] - ({"dynamodb"} if design.workers == 1 else set())  # nobody to send anything to
     assert bill == {"workers", "supervisor", "storage"} | servers
-    # no file, and no frame on a server
-    assert [path for path in paths_below(Path(tempfile.gettempdir())) if run.id in path.name] == []
+    # no frame on a server
     if design.store == "memcached":
         assert listed(address) == []
     elif design.store == "server":
         assert kept_on(address, f"mlless:{{{run.id}}}:") == []
     elif design.store == "dynamodb":
         assert request.getfixturevalue("dynamodb").list_tables()["TableNames"] == []
+
+
+def on_s3() -> list[Any]:
+    """Designs without a Redis whose functions, objects and frames are on S3, with the marker of those who run them."""
+    designs = [each for each in allowed() if each.store == "storage" and each.workers > 1 and each.model != "torch"]
+    once, in_pairs = cover(designs, 1), cover(designs, 2)
+    return [
+        pytest.param(design, id=str(design), marks=pytest.mark.long if design in once else pytest.mark.proof)
+        for design in designs
+        if design in once | in_pairs
+    ]
+
+
+@pytest.mark.parametrize("design", on_s3())
+def test_a_worker_dies_and_the_contract_holds_on_s3(
+    design: Design, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, s3: Any
+) -> None:
+    """On an emulator of it, over HTTP. Objects of this machine's own storage are files in a folder."""
+    _, bill = with_a_loss(design, tmp_path, monkeypatch, backend=S3_BACKEND)
+    assert bill == {"workers", "supervisor", "storage"}
+    assert run_objects(s3) == []
 
 
 def told(run: TrainingRun) -> str:

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from engine.jobs import PATIENCE_S, digest, finish, job, wait_for_step
 from engine.test_faults import eventually, function_processes, group_of, is_gone, left_of, services_of, traces_of
-from servers import S3_BACKEND, S3_BUCKET
+from exchange.places import run_objects
+from servers import S3_BACKEND
 
 import mlless_nb
 from mlless_nb import BSP, ISP, SSP, BackupWorkers, JobError, ScaleIn, ServiceError, Stop
@@ -178,12 +179,6 @@ def test_a_killed_notebook_leaves_nothing_in_a_bucket(s3: Any, tmp_path: Path) -
     group, traces = killed_owner(S3_BACKEND, tmp_path)
     assert eventually(lambda: is_gone(group) and not left_of(traces), 60.0), left_of(traces)
     assert run_objects(s3) == []
-
-
-def run_objects(s3: Any) -> list[str]:
-    """The keys that runs have left in the bucket."""
-    keys = [entry["Key"] for entry in s3.list_objects_v2(Bucket=S3_BUCKET).get("Contents", [])]
-    return [key for key in keys if not key.startswith(("mlless-nb/datasets/", "lithops."))]
 
 
 @pytest.mark.long

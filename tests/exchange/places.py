@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
+
+from servers import S3_BUCKET
 
 from mlless_nb.exchange.stores import FrameStore, MemcachedStore, open_store
 from mlless_nb.storage.objects import MemoryObjects, ObjectStore
@@ -49,3 +52,9 @@ def kept_on(url: str, prefix: str) -> list[str]:
     kept = [key for key, frame in zip(keys, store.get_many(keys), strict=True) if frame is not None]
     store.close()
     return kept
+
+
+def run_objects(s3: Any) -> list[str]:
+    """The keys that runs have left in the bucket."""
+    keys = [entry["Key"] for entry in s3.list_objects_v2(Bucket=S3_BUCKET).get("Contents", [])]
+    return [key for key in keys if not key.startswith(("mlless-nb/datasets/", "lithops."))]

@@ -28,7 +28,7 @@ def test_what_is_read_after_a_goodbye_takes_nothing_off_the_bill(
             if at == moment:
                 bill.close(slot, spent=90_000, storage=6000)
         for slot, storage in told[moment : moment + 1]:
-            bill.note_requests(slot, storage)
+            bill.note_requests(slot, (storage,))
     costs = bill.by_component(4.0)
     assert costs["storage"] == spent_before + 70 + 3 * 6000
     assert costs["workers"] == 3 * 84_000
@@ -39,7 +39,7 @@ def test_requests_to_the_frame_store_are_a_part_of_their_own() -> None:
     prepaid = Prepaid(RATES, 0, lambda: 0.0, lambda: 0, with_servers=True)
     bill, plain = (Bill(RATES, 2, prepaid, 0, store) for store in ("dynamodb", "storage"))
     for one in (bill, plain):
-        one.note_requests(0, 500)
+        one.note_requests(0, (500,))
         one.close(0, spent=9000, storage=600, stored=400)
     assert (bill.by_component(1.0)["storage"], bill.by_component(1.0)["dynamodb"]) == (200, 400)
     assert plain.by_component(1.0)["storage"] == 600
@@ -49,13 +49,13 @@ def test_requests_to_the_frame_store_are_a_part_of_their_own() -> None:
 def test_frames_of_every_function_that_had_a_slot_count_as_far_as_it_told() -> None:
     prepaid = Prepaid(RATES, 0, lambda: 0.0, lambda: 0, with_servers=True)
     bill = Bill(RATES, 2, prepaid, 0, "dynamodb")
-    bill.note_requests(0, 500, 8.0, FrameCount(4, 8, 40, 80))
+    bill.note_requests(0, (500, 4, 8, 40, 80), 8.0)
     bill.replace(0, 10.0, 12.0)
-    bill.note_requests(0, 700, 9.0, FrameCount(5, 10, 50, 100))  # of the lost one
-    bill.note_requests(0, 300, 13.0, FrameCount(1, 2, 10, 20))
+    bill.note_requests(0, (700, 5, 10, 50, 100), 9.0)  # of the lost one
+    bill.note_requests(0, (300, 1, 2, 10, 20), 13.0)
     bill.succeed(1, 13.0)
     bill.hand_over(1, 14.0, spent=9000, storage=400, stored=300, frames=FrameCount(7, 14, 70, 140))
-    bill.note_requests(1, 350, 11.0, FrameCount(6, 12, 60, 120))  # read after its last word
+    bill.note_requests(1, (350, 6, 12, 60, 120), 11.0)  # read after its last word
     bill.close(1, spent=9000, storage=100, stored=100, frames=FrameCount(2, 4, 20, 40))
     bill.close(0, spent=9000, storage=600, stored=500, frames=FrameCount(3, 6, 30, 60))
     assert bill.store_use == {"n_puts": 17, "n_gets": 34, "put_bytes": 170, "got_bytes": 340, "nusd": 900}
@@ -76,10 +76,10 @@ def test_a_supervisor_that_did_not_hear_of_earlier_functions_bills_their_slots_f
 def test_functions_that_are_replaced_are_billed_until_they_were_lost_and_from_when_they_were_invoked() -> None:
     prepaid = Prepaid(RATES, 0, lambda: 0.0, lambda: 0, with_servers=True)
     bill = Bill(RATES, 2, prepaid, 0)
-    bill.note_requests(0, 500)
+    bill.note_requests(0, (500,))
     bill.replace(0, 10.0, 12.0)
-    bill.note_requests(0, 300, 13.0)
-    bill.note_requests(0, 400, 9.0)  # of the lost one
+    bill.note_requests(0, (300,), 13.0)
+    bill.note_requests(0, (400,), 9.0)  # of the lost one
     costs = bill.by_component(20.0)
     spans = RATES.function_nusd(10.0) + RATES.function_nusd(8.0) + RATES.function_nusd(20.0)
     unknown = RATES.requests_nusd(1, 1)  # since the lost one's last report

@@ -106,8 +106,8 @@ class Rounds:
         if part.quorum:
             return exchange_in_parts(self, part, pay)  # whose frames count is known only once it is complete
         done = self._safely(lambda: self._exchange(part, pay))
-        self._count(part)
-        self._counter.got(done.frames)
+        put = (part.frame,) if part.parts is None else part.outgoing.values()
+        self._counter.exchanged(put if part.is_awaited else (), done.frames)
         return done
 
     def publish_and_poll(self, part: RoundRequest, keys: Sequence[FrameKey]) -> tuple[Arrival, list[Frame | None]]:
