@@ -144,7 +144,8 @@ class StepRows:
         self.exit_s = max(all_of.exit_s)
         time_s, note_requests = entry.at_s - self._job.launched_at_s, self._bill.note_requests
         for slot, report in entry.reports.items():
-            note_requests(slot, report[REQUESTED], time_s)
+            requested: Any = report[REQUESTED]  # integers, which no type of a slice says
+            note_requests(slot, requested, time_s)
         # False for NaN, where the run has diverged. A function that has just taken over a slot has none yet.
         has_residuals = all_of.dual_residual[0] >= 0 and all(one >= 0 for one in all_of.dual_residual)
         evaluated: list[float] = []
