@@ -46,6 +46,7 @@ class TrainingRun:
         self.telemetry = Telemetry()
         self._send = send
         self._over = threading.Event()
+        self.stops_sweep = False  # whether another process has asked to stop the sweep that this is a trial of
         self._model: FittedModel | None = None
         self._last: FittedModel | None = None
         self._cost: Cost | None = None

@@ -191,6 +191,8 @@ class Runner:
             if len(rows):
                 trial = self._seen(trial, run, length, loss, dict(zip(COLUMNS, rows[-1].tolist(), strict=True)))
                 sweep._put(trial)
+            if run.stops_sweep:
+                sweep.stop()
             if sweep.is_stop_asked and not is_stopped:
                 is_stopped = True
                 run.stop()

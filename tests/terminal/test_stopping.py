@@ -1,4 +1,4 @@
-"""``mlless-nb stop`` of runs in other processes: one that ends with its script, and one of a process of its own."""
+"""``mlless-nb stop`` of runs and sweeps in other processes: that end with their script, or have one of their own."""
 
 from __future__ import annotations
 
@@ -72,6 +72,44 @@ def test_a_run_of_another_process_is_stopped_in_good_order(
     assert capsys.readouterr().err == f"run '{run_id}' has ended (stopped): there is nothing to stop\n"
 
 
+SWEEP = """
+import sys
+sys.path.insert(0, {tests!r})
+import mlless_nb
+from engine.jobs import job
+from mlless_nb import Stop, choice
+endless = job(stop=Stop(steps=10**6), workers=1)
+space = {{"optimizer.learning_rate": choice(0.1, 0.2, 0.3)}}
+rates = mlless_nb.sweep(endless, space, budget=1.0, parallel=2, halving="off", name="rates")
+while [trial.status for trial in rates.trials] != ["running"] * 2:
+    rates.wait_for_change(0, 0.1)
+print("begun", flush=True)
+try:
+    rates.wait()
+finally:
+    print(rates.status, rates.reason, len(rates.trials), flush=True)
+"""
+
+
+def test_a_sweep_of_another_process_is_stopped_with_its_trials(capsys: pytest.CaptureFixture[str]) -> None:
+    code = SWEEP.format(tests=str(Path(__file__).parents[1]))
+    process = subprocess.Popen([sys.executable, "-P", "-c", code], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        assert command.main(["stop", "rates"]) == 0
+        said = capsys.readouterr()
+        assert [line.partition(",")[0] for line in said.err.splitlines()] == [
+            "rates-1: asked to stop",
+            "rates-2: asked to stop",
+        ]
+        assert [line.endswith("stopped by you") for line in said.out.splitlines()] == [True, True]
+        assert process.communicate(timeout=PATIENCE_S)[0] == "stopped stopped by you 2\n"
+    finally:
+        process.kill()
+        process.wait(PATIENCE_S)
+
+
 def entry(run_id: str, name: str, sweep: str = "") -> None:
     """Enter a live run of this process that heeds nothing."""
     RunLedger().begin(TrackedRun(run_id, name, 1.0, sweep=sweep), Owner.this())
@@ -83,7 +121,6 @@ def entry(run_id: str, name: str, sweep: str = "") -> None:
         ("frist", "no run is called 'frist'; is 'first' meant?; live: first, twice, rates-1"),
         ("", "no run is called ''; live: first, twice, rates-1"),
         ("twice", "2 live runs are called 'twice': name one by its id, b, c"),
-        ("rates", "'rates' is a sweep: it is stopped where it was started, by its button or %mlless stop rates"),
     ],
 )
 def test_what_cannot_be_stopped_is_one_line(name: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -97,6 +134,7 @@ def test_what_cannot_be_stopped_is_one_line(name: str, says: str, capsys: pytest
 
 def test_a_sweep_without_live_trials_has_nothing_to_stop() -> None:
     entry("d", "rates-1", sweep="rates-01234567")
+    assert [run.id for run in stopping.live_runs("rates")] == ["d"]
     RunLedger().change("d", status="pruned")
     with pytest.raises(CommandError, match="no trial of the sweep 'rates' is live"):
         stopping.ask("rates")

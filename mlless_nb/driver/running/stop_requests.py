@@ -13,8 +13,8 @@ from ...errors import MllessError
 from ...telemetry.record import runs_folder
 from ..run import TrainingRun
 
-#: The file's name.
-STOP = "stop"
+#: The file's name, and what it says if the run is a trial whose sweep is to be stopped.
+STOP, SWEEP = "stop", "sweep"
 #: Seconds between two looks for it.
 LOOK_S = 0.25
 
@@ -30,6 +30,7 @@ def heed(run: TrainingRun) -> None:
     while not run._over.wait(LOOK_S):
         with contextlib.suppress(OSError, MllessError):  # its servers do not answer: it is asked again
             if request.exists():
+                run.stops_sweep = run.stops_sweep or request.read_text("ascii") == SWEEP
                 run.stop()
                 request.unlink()
     with contextlib.suppress(OSError):
