@@ -16,6 +16,7 @@ class Run:
     """Ends when it is stopped; the first time its servers do not answer."""
 
     id = "a"
+    stops_sweep = False
 
     def __init__(self) -> None:
         self._over, self.n_asked = threading.Event(), 0
@@ -27,13 +28,16 @@ class Run:
         self._over.set()
 
 
-def test_a_run_that_could_not_be_stopped_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("says", "stops_sweep"), [("", False), (stop_requests.SWEEP, True)])
+def test_a_run_that_could_not_be_stopped_is_asked_again(
+    says: str, stops_sweep: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     monkeypatch.setattr(stop_requests, "LOOK_S", 0.001)
     run: Any = Run()
     request = stop_requests.request_of(run.id)
     request.parent.mkdir(parents=True)
-    request.touch()
+    request.write_text(says)
     stop_requests.heed(run)
-    assert run.n_asked == 2
+    assert (run.n_asked, run.stops_sweep) == (2, stops_sweep)
     assert not request.exists()
