@@ -156,6 +156,7 @@ class StatelessDriver(Driver):
             model_key(self.run.id, step) if has_last else None,
             kept,
             judge.best_loss if kept == judge.best_step else last_loss,
+            store_use=run.reports.store_use,
         )
 
     def _wait_for_functions(self) -> None:
@@ -181,4 +182,5 @@ class StatelessDriver(Driver):
         judge = run.judge
         kept = judge.step if judge.best_step is None else judge.best_step
         costs = run.reports.costs_nusd(run.time_s, self._plan.rates.requests_nusd(objects.gets + 1, objects.puts + 1))
-        return Ended(status, reason, judge.step, model_key(self.run.id, kept), None, costs, run.time_s, None, kept)
+        known = status, reason, judge.step, model_key(self.run.id, kept), None, costs, run.time_s, None, kept
+        return Ended(*known, store_use=run.reports.store_use)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..bus.messages import Invocation
+from ..exchange.frame_count import NO_FRAMES, FrameCount
 from ..money import Rates
 from ..money.cost import PREPARATION
 from ..money.meter import NUSD
@@ -49,6 +50,7 @@ class FunctionReports:
         self._lost: dict[tuple[Task, int], int] = {}
         self._sums: dict[int, dict[Task, Done]] = {}
         self._held: Row | None = None
+        self._frames = NO_FRAMES
         self.trace: list[dict[str, Any]] = []
 
     # -- functions
@@ -73,6 +75,7 @@ class FunctionReports:
         self._lost.pop(key, None)
         self._costs[COMPONENTS.get(done.stage, OTHERS)] += done.spent_nusd - done.storage_nusd
         self._costs["storage"] += done.storage_nusd
+        self._frames = FrameCount.total([self._frames, _frames_of(done.objects)])
         span_s = done.ended_at_s - done.launched_at_s
         self.longest_s[done.stage] = max(span_s, self.longest_s.get(done.stage, 0.0))
         self.trace.append(_entry(done))
@@ -114,6 +117,12 @@ class FunctionReports:
         if self.job.prepared_nusd:
             costs[PREPARATION] = self.job.prepared_nusd
         return costs
+
+    @property
+    def store_use(self) -> dict[str, int]:
+        """What functions did to the object storage for the exchange, as `mlless_nb.supervisor.bill.Bill.store_use`."""
+        frames = self._frames
+        return {**frames._asdict(), "nusd": self.rates.requests_nusd(frames.n_gets, frames.n_puts)}
 
     # -- rows
 
@@ -175,3 +184,9 @@ def _names(task: Task, attempt: int) -> dict[str, Any]:
 def _entry(done: Done) -> dict[str, Any]:
     times = {name: getattr(done, name) for name in ("launched_at_s", "began_at_s", "ended_at_s", "by")}
     return {**_names(done.task, done.attempt), **times, "error": done.error, "objects": done.objects}
+
+
+def _frames_of(requests: list[list[Any]]) -> FrameCount:
+    """How many objects a function has put and got, and their bytes, by `Done.objects`."""
+    n_bytes = {what: [each[4] for each in requests if each[0] == what] for what in ("put", "get")}
+    return FrameCount(*(len(n_bytes[what]) for what in n_bytes), *(sum(n_bytes[what]) for what in n_bytes))

@@ -191,8 +191,7 @@ def check(run: TrainingRun, job: TrainingJob, n_lost: int = 0) -> None:
     assert loss_of(run.last_model, job) == pytest.approx(run.history["validation_loss"][-1], rel=1e-4)
     assert run.cost.total == pytest.approx(sum(run.cost.values()))
     assert run.cost.total == run.telemetry.state.spent_usd
-    if job.execution == "workers":
-        check_store(run, job, n_lost)
+    check_store(run, job, n_lost)
     assert "Everything is shut down" in run.telemetry.state.events[-1].text
     assert run.left
     assert not any(run.left.values()), run.left
@@ -202,6 +201,11 @@ def check_store(run: TrainingRun, job: TrainingJob, n_lost: int) -> None:
     """Check what the bill says of the store of frames."""
     use = run.cost.store
     assert use is not None
+    if job.execution != "workers":
+        assert use.name == "storage"
+        assert min(use.n_puts, use.n_gets, use.put_bytes, use.got_bytes) > 0
+        assert 0 < use.requests_usd < run.cost.storage
+        return
     assert use.name == job.store.partition("://")[0]
     # What is published beside the updates of steps, and by functions that are lost, is on the bill, too. A worker tells
     # of an update after it has published it: of its last one it tells nothing if it is lost.

@@ -43,7 +43,7 @@ def opened(config: Mapping[str, Any] | None, name: str | None, alone: contextlib
 
 
 def jobs_of(executor: Any) -> dict[str, subprocess.Popen[bytes]]:
-    """The local processes of an executor by the key of their job."""
+    """The local processes of an executor by the key of their job; a thread of Lithops may add some at any time."""
     environment = getattr(executor.compute_handler, "env", None)
     return {} if environment is None else environment.jobs
 
@@ -54,7 +54,8 @@ def is_free(executor: Any) -> bool:
     A thread of Lithops runs its jobs one after the other. It waits until nobody holds the output of a job's process,
     as functions do that outlive it; and it ends with the last job, when what it is given is never run.
     """
-    if any(process.poll() is None or has_members(process.pid) for process in jobs_of(executor).values()):
+    processes = list(jobs_of(executor).values())
+    if any(process.poll() is None or has_members(process.pid) for process in processes):
         return False
     manager = getattr(executor.compute_handler, "job_manager", None)
     if manager is not None:

@@ -201,7 +201,10 @@ class LithopsLauncher:
     @property
     def _jobs(self) -> dict[str, subprocess.Popen[bytes]]:
         """Lithops' local processes by the key of their job."""
-        return {key: process for executor in self._executors for key, process in self._jobs_of(executor).items()}
+        found: dict[str, subprocess.Popen[bytes]] = {}
+        for executor in self._executors:
+            found.update(self._jobs_of(executor))  # in one go, unlike a comprehension: others may come meanwhile
+        return found
 
     @property
     def _processes(self) -> list[subprocess.Popen[bytes]]:

@@ -9,7 +9,9 @@ from typing import Any
 
 from ...bus.messages import Ended
 from ...exchange import FROM_THE_START, LostData
+from ...exchange.stores.base import STORAGE
 from ...job.baseline import shortfall
+from ...job.execution import WORKERS
 from ...job.job import TrainingJob
 from ...models import FittedModel
 from ...money import Cost, Rates, StoreUse
@@ -185,7 +187,8 @@ class Conclusion:
         Before these go on, ``settle`` is called with the bill, nano-dollars, and the end is entered by ``tracker``.
         """
         ended, run = self._ended, self._run
-        store = StoreUse.of(self._job.store.partition("://")[0], ended.store_use, self._rates)
+        place = self._job.store.partition("://")[0] if self._job.execution == WORKERS else STORAGE
+        store = StoreUse.of(place, ended.store_use, self._rates)
         cost = Cost.of_nusd(self._costs_nusd, store)
         changes: dict[str, Any] = {
             "status": ended.status,

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
+from typing import Any
 
 import lithops.utils
 import pytest
 
-from mlless_nb.driver.backends.executors import begin_session
+from mlless_nb.driver.backends.executors import begin_session, is_free
 from mlless_nb.stateless import nested
 
 #: A process that has opened an executor, and then starts two others by a fork and two of its own program.
@@ -51,3 +53,18 @@ def test_an_executor_has_an_id_of_its_own_though_the_environment_is_put_back(mon
         ids.append(lithops.utils.create_executor_id())
         os.environ.update(before, **({nested.SESSION: session} if session else {}))
     assert len(set(ids)) == 3, ids
+
+
+def test_lithops_may_add_a_process_while_those_of_an_executor_are_looked_at() -> None:
+    jobs: dict[str, Any] = {}
+
+    class Ended:
+        pid = 2**22 + 1  # of no process
+
+        def poll(self) -> int:
+            jobs[f"another {len(jobs)}"] = Ended()
+            return 0
+
+    jobs.update(first=Ended(), second=Ended())
+    assert is_free(SimpleNamespace(compute_handler=SimpleNamespace(env=SimpleNamespace(jobs=jobs))))
+    assert len(jobs) == 4
