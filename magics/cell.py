@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
+import mlless_nb
+
 from ..errors import JobError, MllessError
 from ..job.job import TrainingJob
 from ..job.limits import Stop
@@ -145,7 +147,9 @@ def _run(body: ast.Module, namespace: Mapping[str, Any], filename: str) -> dict[
         if isinstance(error, MllessError):
             raise CellError(line, str(error)) from error
         if in_body:
-            raise CellError(line, f"{type(error).__name__}: {error}") from error
+            meant = nearest(error.name, mlless_nb.__all__) if isinstance(error, NameError) and error.name else None
+            asked = f"; is {meant} meant?" if meant is not None and meant != error.name else ""
+            raise CellError(line, f"{type(error).__name__}: {error}{asked}") from error
         raise
     return scope
 

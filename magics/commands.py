@@ -13,8 +13,8 @@ from IPython.display import display
 import mlless_nb
 
 from .. import widgets
+from ..driver import listing, stopping
 from ..driver import runs as registry
-from ..driver import stopping
 from ..job.job import TrainingJob
 from ..plurals import count
 from ..search.launch import sweeps
@@ -254,6 +254,9 @@ def _the_run(command: str, words: list[str], *, live: bool = False) -> TrainingR
             names = ", ".join(dict.fromkeys(run.name for run in known))
             number = f" (a number must be {_NUMBERS[command]})" if command in _NUMBERS else ""
             there = f"there is {names}" if names else "none yet"
+            if any(words[0] in (run.name, run.id) for run in listing.known()):
+                first = f"%mlless attach {words[0]} first"
+                raise UsageError(f"%mlless {command} {words[0]}: it is of an earlier kernel or another notebook: {first}")
             raise UsageError(f"%mlless {command}: no run is called {words[0]}{number}; {there}")
         run = next((run for run in reversed(named) if is_live(run)), named[-1])
     else:

@@ -18,6 +18,8 @@ from .tables import html_table, text_table
 
 #: Most trials in a table: the best ones, and those that are live.
 SHOWN = 25
+#: Most failed trials below it whose reasons are told.
+FAILURES = 3
 #: Longest wait for a change, seconds: so soon an interrupt is handled.
 _POLL_S = 0.05
 _WORDS = {"capped": "budget reached"}
@@ -49,13 +51,19 @@ def trial_line(sweep: Any, trial: Any) -> str:
     return f"{trial.name}: {drawn}: {loss}, {word} after {_done(trial)}, {usd(trial.usd)}"
 
 
+def _failures(sweep: Any) -> list[str]:
+    """Why its first failed trials have failed, a line for each."""
+    failed = [trial for trial in sweep.trials if trial.status == "failed" and trial.reason]
+    return [f"{trial.name} failed: {trial.reason}" for trial in failed[:FAILURES]]
+
+
 def as_text(sweep: Any) -> str:
     """The leaderboard as lines."""
     lines = [sentence(sweep)]
     if not sweep.is_live and sweep.reason:
         lines.append(sweep.reason)
     rows = _rows(sweep)
-    return "\n".join([*lines, text_table(_head(sweep), rows, 1)] if rows else lines)
+    return "\n".join([*lines, text_table(_head(sweep), rows, 1), *_failures(sweep)] if rows else lines)
 
 
 def as_html(sweep: Any) -> str:
@@ -66,7 +74,8 @@ def as_html(sweep: Any) -> str:
     table = html_table(_head(sweep), rows, 1, strong=0 if sweep.best_so_far is not None else None, note=note)
     kinds = "mlless-leaderboard mathjax_ignore tex2jax_ignore"  # dollar signs are not formulas
     # a notebook's widgets have other line heights than its outputs
-    return f'<div class="{kinds}" style="line-height:1.45" role="status">{head}{table if rows else ""}</div>'
+    failures = "".join(f"<div>{escape(line)}</div>" for line in _failures(sweep))
+    return f'<div class="{kinds}" style="line-height:1.45" role="status">{head}{table if rows else ""}{failures}</div>'
 
 
 def if_restarted(sweep: Any) -> dict[str, Any]:

@@ -298,6 +298,8 @@ def array_of(field: str, values: Any) -> NDArray[Any]:
 def are_numbers(values: NDArray[Any]) -> bool:
     """Whether an array of objects (n,) holds numbers, and maybe missing values, and nothing else."""
     first = next((each for each in values if not is_missing(each)), None)
+    if first is None:
+        return len(values) > 0  # all are missing, as numbers may be
     if not isinstance(first, _NUMBERS):  # by far the most frequent: texts
         return False
     return all(issubclass(kind, _NUMBERS) for kind in set(map(type, values)) - {type(None)})

@@ -107,8 +107,10 @@ class FrameSource(Source):
         self.columns = {name: self._kind_of(frame.iloc[:, place]) for name, place in self._place.items()}
 
     def _kind_of(self, series: Any) -> str:
-        if series.dtype == object and self._pandas.api.types.infer_dtype(series) in _INFERRED_NUMBERS:
-            return NUMBERS
+        if series.dtype == object and len(series):
+            inferred = self._pandas.api.types.infer_dtype(series)
+            if inferred in _INFERRED_NUMBERS or inferred == "empty":  # all are missing, as numbers may be
+                return NUMBERS
         return self._kind(series.dtype)
 
     def _kind(self, dtype: Any) -> str:

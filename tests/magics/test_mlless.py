@@ -289,6 +289,14 @@ class TestVerbs:
         assert len(said) == 6
         assert all(line.startswith("first: asked ") for line in said)
 
+    def test_a_run_of_an_earlier_kernel_is_to_be_attached_to(
+        self, notebook: InteractiveShell, stage: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        stage.add("first")
+        monkeypatch.setattr("mlless_nb.driver.listing.known", lambda: [TrackedRun("a", "films", 1.0)])
+        with pytest.raises(UsageError, match="of an earlier kernel or another notebook: %mlless attach films first"):
+            notebook.run_line_magic("mlless", "report films")
+
     def test_a_run_of_another_process_is_asked_to_stop(
         self, notebook: InteractiveShell, stage: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any
     ) -> None:

@@ -22,8 +22,9 @@ def test_the_best_trial_stands_first() -> None:
         "rates: running, 4 of 9 trials (tpe), best RMSE 0.8000 of trial 2 (rate=3, rank=4, l2=0.5, kind=a<b), "
         "1 pruned, $0.01250 of $0.05"
     )
-    assert [line.split()[0] for line in lines[1:]] == ["trial", "rates-2", "rates-1", "rates-3", "rates-4"]
+    assert [line.split()[0] for line in lines[1:6]] == ["trial", "rates-2", "rates-1", "rates-3", "rates-4"]
     assert lines[3].endswith("pruned")
+    assert lines[6:] == ["rates-3 failed: SGD.learning_rate=9: must be less"]
 
 
 def test_html_is_escaped_and_the_best_is_bold() -> None:
@@ -31,6 +32,7 @@ def test_html_is_escaped_and_the_best_is_bold() -> None:
     assert "a&lt;b" in html
     assert "mathjax_ignore" in html[: html.index("$")]  # dollar signs are not formulas
     assert "a<b" not in html
+    assert html.endswith("<div>rates-3 failed: SGD.learning_rate=9: must be less</div></div>")
     assert html.index("font-weight:600") < html.index("rates-2<") < html.index("rates-1<")
 
 

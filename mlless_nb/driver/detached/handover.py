@@ -19,6 +19,7 @@ from ...data.dataset import Dataset
 from ...data.ratings import Ratings
 from ...data.stored_files import StoredFiles
 from ...errors import DecodeError, JobError, MllessError
+from ...frames.names import Names, names_of
 from ...job.algorithm import DecidedSteps, algorithm_from_json
 from ...job.job import TrainingJob
 from ...job.limits import AllottedBudget, Budget, Stop
@@ -103,9 +104,10 @@ def _field(name: str, value: Any, arrays: list[NDArray[Any]]) -> Any:
     if isinstance(value, Dataset):
         if type(value) not in DATASETS.values():
             valid = (
-                "False with data that is read from its file as it is needed; or put the file into the object storage"
+                "False with data that is read from its file as it is needed; or read it into a DataFrame before, "
+                "or put the file into the object storage, as StoredFiles"
             )
-            raise JobError("detach", True, f"{valid}, as StoredFiles")
+            raise JobError("detach", True, valid)
         return {
             "dataset": type(value).__name__,
             "parts": {key: _part(each, arrays) for key, each in vars(value).items()},
@@ -129,6 +131,8 @@ def _part(value: Any, arrays: list[NDArray[Any]]) -> Any:
         return [_part(each, arrays) for each in value]
     if isinstance(value, dict):
         return {"dict": [[_part(key, arrays), _part(each, arrays)] for key, each in value.items()]}
+    if isinstance(value, Names):
+        return {"names": {key: _part(array, arrays)["array"] for key, array in value.to_arrays().items()}}
     if not isinstance(value, (str, int, float, bool, type(None))):
         raise JobError("detach", True, f"False with data that holds a {type(value).__name__}")
     return value
@@ -172,6 +176,8 @@ def _whole(part: Any, arrays: list[NDArray[Any]]) -> Any:
 
         data, indices, indptr = (arrays[number] for number in part["csr"])
         return csr_array((data, indices, indptr), shape=tuple(part["shape"]))
+    if "names" in part:
+        return names_of({key: arrays[number] for key, number in part["names"].items()})
     if "tuple" in part:
         return tuple(_whole(each, arrays) for each in part["tuple"])
     return {_whole(key, arrays): _whole(each, arrays) for key, each in part["dict"]}

@@ -32,6 +32,7 @@ from mlless_nb import (
 from mlless_nb.driver.detached import handover
 from mlless_nb.driver.detached.detached import is_wanted
 from mlless_nb.errors import DecodeError, JobError
+from mlless_nb.frames.names import digest_of
 from mlless_nb.job.algorithm import DecidedSteps
 from mlless_nb.job.limits import AllottedBudget
 
@@ -43,6 +44,14 @@ class Mine(PMF):
 RNG = np.random.default_rng(0)
 RATINGS = datasets.synthetic_ratings(30, 20, 400, rank=2, seed=0)
 CLICKS = datasets.csr(RNG.normal(size=(80, 3)), RNG.integers(0, 2, 80))
+FRAME = {
+    "who": np.array([f"user {number % 7}" for number in range(80)], object),
+    "what": np.arange(80) % 11,
+    "stars": RNG.normal(size=80),
+    "label": np.array(["yes", "no"] * 40, object),
+}
+FILMS = datasets.ratings(FRAME, user="who", item="what", rating="stars")
+PEOPLE = datasets.table({name: FRAME[name] for name in ("who", "stars", "label")}, label="label")
 
 
 def copy_of(job: TrainingJob) -> TrainingJob:
@@ -64,6 +73,8 @@ def copy_of(job: TrainingJob) -> TrainingJob:
         TrainingJob(LogisticRegression(), data=CLICKS, algorithm=ADMM(), sync=BSP(), workers=2, name="name"),
         TrainingJob(LogisticRegression(), Adam(0.1), CLICKS, DBW(gain="blind"), workers=4, validation=None),
         TrainingJob(NumpyModel(Perceptron), data=CLICKS, codec="bf16", workers=2),
+        TrainingJob(PMF(3), data=FILMS, detach=True),
+        TrainingJob(LogisticRegression(l2=0.2), data=PEOPLE, detach=True),
         TrainingJob(KMeans(3), data=datasets.csr(RNG.normal(size=(80, 3)))),
         TrainingJob(LogisticRegression(), data=StoredFiles("bucket/part-", "libsvm", functions=3)),
         TrainingJob(
@@ -84,6 +95,7 @@ def test_it_is_the_same_job(job: TrainingJob) -> None:
             vars(theirs).pop("_fingerprint")
             assert ours.fingerprint() == theirs.fingerprint()
             assert (ours.name, ours.shape, ours.is_synthetic) == (theirs.name, theirs.shape, theirs.is_synthetic)
+            assert digest_of(ours.names) == digest_of(theirs.names)
         else:
             assert ours == theirs, entry.name
     assert repr(copied) == repr(job)

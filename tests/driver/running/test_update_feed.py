@@ -28,6 +28,8 @@ def test_the_run_tells_which_steps_its_history_lacks() -> None:
     """It had a gap, and nothing said so."""
     steps, told = fed([2, 3], [1], [7, 9], [10])
     assert steps == [2, 3, 7, 9, 10]
-    it = "is missing in the history: not every worker took it, or its reports were lost"
-    them = "are missing in the history: not every worker took them, or their reports were lost"
-    assert told == [f"Step 1 {it}", f"Steps 4 to 6 {them}", f"Step 8 {it}"]
+    why = "not every worker took them, or the supervisor could not read their reports in time"
+    first, second = "Step 1 is missing in the history", "Steps 4 to 6 are missing in the history, 4 steps so far"
+    assert told == [f"{steps}: {why}; the model is not affected" for steps in (first, second)]
+    _, told = fed(*([step] for step in range(2, 2002, 2)))
+    assert len(told) == 10  # of 1,000 gaps
