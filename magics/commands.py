@@ -256,7 +256,7 @@ def _the_run(command: str, words: list[str], *, live: bool = False) -> TrainingR
             there = f"there is {names}" if names else "none yet"
             if any(words[0] in (run.name, run.id) for run in listing.known()):
                 first = f"%mlless attach {words[0]} first"
-                raise UsageError(f"%mlless {command} {words[0]}: it is of an earlier kernel or another notebook: {first}")
+                raise UsageError(f"%mlless {command}: {words[0]} is of an earlier kernel or another notebook: {first}")
             raise UsageError(f"%mlless {command}: no run is called {words[0]}{number}; {there}")
         run = next((run for run in reversed(named) if is_live(run)), named[-1])
     else:
