@@ -103,7 +103,8 @@ function drawChart(plot, panel) {
   if (panel.best) {
     const [x, y] = [atX(panel.best.x), atY(panel.best.y)];
     inner.push(`<circle class="line best ${panel.hue}" cx="${p(x)}" cy="${p(y)}" r="4.5"/>`);
-    if (isApart(panel)) inner.push(`<text class="over mut" x="${p(x)}" y="${p(y + 17 > h - 2 ? y - 9 : y + 17)}" text-anchor="middle">best</text>`);
+    const labelX = Math.min(Math.max(x, 2 * CHARACTER_PX + 1), w - 2 * CHARACTER_PX - 1); // near an edge it would be cut
+    if (isApart(panel)) inner.push(`<text class="over mut" x="${p(labelX)}" y="${p(y + 17 > h - 2 ? y - 9 : y + 17)}" text-anchor="middle">best</text>`);
   }
   const svg = plot.querySelector("svg");
   svg.setAttribute("viewBox", `0 0 ${width} ${height}`);

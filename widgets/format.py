@@ -52,9 +52,11 @@ def duration(seconds: float) -> str:
 
 
 def short_time(seconds: float) -> str:
-    """A step's time: ``27 ms`` below a second, else as `duration`."""
+    """A step's time: ``27 ms`` below a second, ``140 µs`` below a millisecond, else as `duration`."""
     if not math.isfinite(seconds):
         return NOTHING
+    if 0 < seconds < 0.000995:
+        return f"{seconds * 1e6:.0f} µs"
     if seconds < 0.00995:
         return f"{seconds * 1e3:.1f} ms"
     return f"{seconds * 1e3:.0f} ms" if seconds < 1 else duration(seconds)

@@ -42,7 +42,7 @@ def test_durations_sizes_and_shares() -> None:
     assert [duration(s) for s in (0.94, 9.96, 38.4, 125, 3840, 7300)] == [
         *("0.9 s", "10 s", "38 s", "2 min 05 s", "64 min 00 s", "2 h 01 min")
     ]
-    assert [short_time(s) for s in (0.0042, 0.027, 3.21)] == ["4.2 ms", "27 ms", "3.2 s"]
+    assert [short_time(s) for s in (0.00014, 0.0042, 0.027, 3.21)] == ["140 µs", "4.2 ms", "27 ms", "3.2 s"]
     assert [size(b) for b in (0, 812, 96_000, 1_440_000)] == ["0 B", "812 B", "96 kB", "1.4 MB"]
     assert [percent(s) for s in (0, 0.042, 0.213, 1)] == ["0 %", "4.2 %", "21 %", "100 %"]
     assert [metric(m) for m in (0.86784, 0.00123456, 12345.6, None)] == ["0.8678", "0.001235", "1.235e+04", "–"]
