@@ -147,8 +147,9 @@ def _run(body: ast.Module, namespace: Mapping[str, Any], filename: str) -> dict[
         if isinstance(error, MllessError):
             raise CellError(line, str(error)) from error
         if in_body:
-            meant = nearest(error.name, mlless_nb.__all__) if isinstance(error, NameError) and error.name else None
-            asked = f"; is {meant} meant?" if meant is not None and meant != error.name else ""
+            name = error.name if isinstance(error, NameError) else None
+            meant = nearest(name, mlless_nb.__all__) if name else None
+            asked = f"; is {meant} meant?" if meant not in (None, name) else ""
             raise CellError(line, f"{type(error).__name__}: {error}{asked}") from error
         raise
     return scope
