@@ -77,8 +77,8 @@ def stop(words: list[str]) -> None:
         return
     live_here = {name for run in registry.handles() if is_live(run) for name in (run.name, run.id)}
     if len(words) == 1 and words[0] not in live_here and stopping.live_runs(words[0]):
-        asked = stopping.ask(words[0])
-        print(f"{asked[0].name if len(asked) == 1 else words[0]}: asked to stop, in another process")
+        stopping.ask(words[0])
+        print(f"{words[0]}: asked to stop, in another process")
         return
     run = _the_run("stop", words, live=True)
     run.stop()

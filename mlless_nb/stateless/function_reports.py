@@ -188,5 +188,5 @@ def _entry(done: Done) -> dict[str, Any]:
 
 def _frames_of(requests: list[list[Any]]) -> FrameCount:
     """How many objects a function has put and got, and their bytes, by `Done.objects`."""
-    n_bytes = {what: [each[4] for each in requests if each[0] == what] for what in ("put", "get")}
-    return FrameCount(*(len(n_bytes[what]) for what in n_bytes), *(sum(n_bytes[what]) for what in n_bytes))
+    put, got = ([each[4] for each in requests if each[0] == what] for what in ("put", "get"))
+    return FrameCount(len(put), len(got), sum(put), sum(got))
