@@ -121,9 +121,8 @@ class Driver:
         self.run.telemetry.update(**state)
         for text in [*self._services.told, *(self._start.told if self._start is not None else ())]:
             self.run.telemetry.add_event(0.0, text)
-        rates = self._plan.rates
         self._tracker = Tracker(run_id, name, job, self._allowance.budgets, self.run.telemetry)
-        self._allowance.follow(self.run.telemetry, job.n_functions * rates.function_usd_s + rates.servers_usd_s)
+        self._allowance.follow(self.run.telemetry, self._plan.rates.run_usd_s(job.n_functions))
 
     def discard(self) -> None:
         """Close the services of a run that will not be driven."""
@@ -150,6 +149,7 @@ class Driver:
         except Exception as error:
             ended = self._failure(f"{type(error).__name__}: {error}")
         self._commands.close()
+        self._feed.close()
         ended = ended or self._failure("stopped before the functions were invoked", "stopped")
         conclusion = Conclusion(
             ended,

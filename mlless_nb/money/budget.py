@@ -88,7 +88,7 @@ class Prepaid:
         self._store_nusd, self._store_end_nusd = store_nusd, store_end_nusd
         self._steps_ahead, self._slice_s = steps_ahead, slice_s
         self._store_seen_nusd = self._store_step_nusd = 0  # up to the newest step; the most of one step
-        self._run_usd_s = n_functions * rates.function_usd_s + rates.servers_usd_s
+        self._run_usd_s = rates.run_usd_s(n_functions)
         self._plain_exit_s, self._measured_exit_s = EXIT_S, 0.0
         #: Whether the run has a budget, as far as this function knows.
         self.has_cap = True

@@ -88,6 +88,10 @@ class Rates:
         name, n_servers = self.store_servers
         return self.profile.servers[name].start_s * self.server_usd_s[name] if n_servers else 0.0
 
+    def run_usd_s(self, n_functions: int) -> float:
+        """Dollars per second of a run with ``n_functions``, servers included."""
+        return n_functions * self.function_usd_s + self.servers_usd_s
+
     def function_nusd(self, span_s: float) -> int:
         """Bill of one function that ran for ``span_s`` seconds: whole quanta, the tail and the invocation."""
         price = self.profile.function

@@ -45,7 +45,8 @@ PATIENCE_S = 1500.0
 AFTER_S = 400.0
 #: What a function may spend beyond its grant: a quarter of a second of it, and one second of the servers.
 OVERRUN_NUSD = 0.25 * 30_000 + 60_000
-_MISSING = re.compile(r"Steps? (\d+)(?: to (\d+))? (?:is|are) missing in the history: ")
+_MISSING = re.compile(r"Steps? (\d+)(?: to (\d+))? (?:is|are) missing in the history(?:, (\d+) steps so far)?: ")
+_MISSING_IN_ALL = re.compile(r"(\d+) steps in all are missing in the history: ")
 
 
 class World:
@@ -284,7 +285,9 @@ class Outcome:
     tells_of_gap : bool
         Whether an event says that the last rows may be missing.
     told_missing : list of int
-        The steps before the last row that are missing, as events say.
+        Steps before the last row that are missing, as events say.
+    n_told_missing : int
+        How many are missing, as the last one of these events says.
     billed_s : float
         Seconds of functions that the bill is for.
     """
@@ -300,16 +303,21 @@ class Outcome:
     last_step: int = 0
     tells_of_gap: bool = False
     told_missing: list[int] = dataclasses.field(default_factory=list)
+    n_told_missing: int = 0
     billed_s: float = 0.0
 
 
-def _told_missing(events: list[str]) -> list[int]:
-    """The steps that the history lacks, as events say."""
+def _told_missing(events: list[str]) -> tuple[list[int], int]:
+    """Steps that the history lacks, and how many it lacks in all, as events say."""
     told: list[int] = []
+    n_told = 0
     for text in events:
         if found := _MISSING.match(text):
             told += range(int(found[1]), int(found[2] or found[1]) + 1)
-    return told
+            n_told = int(found[3] or len(told))
+        elif found := _MISSING_IN_ALL.match(text):
+            n_told = int(found[1])
+    return told, n_told
 
 
 def simulate(world: World) -> Outcome:
@@ -321,7 +329,7 @@ def simulate(world: World) -> Outcome:
         made = driver.Driver("run", "run", ended.append, Allowance(job, None))
         if scenario.room_s is not None:
             rates = made._plan.rates
-            usd_s = job.n_functions * rates.function_usd_s + rates.servers_usd_s
+            usd_s = rates.run_usd_s(job.n_functions)
             cap = made._plan.least_nusd / 1e9 * 1.02 + scenario.room_s * usd_s
             job = scenario.problem.job(budget=cap)
             made = driver.Driver("run", "run", ended.append, Allowance(job, None))
@@ -356,6 +364,6 @@ def simulate(world: World) -> Outcome:
         told,
         made.run.telemetry.state.step,
         any("missing in its history" in event.text for event in made.run.telemetry.state.events),
-        _told_missing([event.text for event in made.run.telemetry.state.events]),
+        *_told_missing([event.text for event in made.run.telemetry.state.events]),
         (made.run.cost.workers + made.run.cost.supervisor) / made._plan.rates.function_usd_s,
     )

@@ -12,6 +12,10 @@ from ...telemetry.record import Record
 from ..launch.resumption import Start
 from .commands import Commands
 
+_WHY_MISSING = (
+    "not every worker took them, or the supervisor could not read their reports in time; the model is not affected"
+)
+
 
 class UpdateFeed:
     """Takes in the updates of one run.
@@ -34,7 +38,7 @@ class UpdateFeed:
     def __init__(self, telemetry: Telemetry, commands: Commands, start: Start | None) -> None:
         self._telemetry, self._commands, self._start = telemetry, commands, start
         self._newest_step = 0.0
-        self._n_missing = self._n_told = 0  # steps that the history lacks, and when that was told last
+        self._n_missing = self._n_told = 0  # steps that the history lacks, and how many when that was told last
         self.record: Record | None = None
         self.tells = True
 
@@ -57,6 +61,12 @@ class UpdateFeed:
         if update.done:
             self._commands.settle(update.done)
 
+    def close(self) -> None:
+        """Say how many steps the history lacks in all, if there are more than was said."""
+        if self._n_missing > self._n_told:
+            text = f"{self._n_missing} steps in all are missing in the history: {_WHY_MISSING}"
+            self._telemetry.add_event(self._telemetry.state.time_s, text)
+
     def _append(self, rows: list[Row]) -> None:
         if rows[-1].step - self._newest_step != len(rows):
             self._tell_gaps(rows)
@@ -74,8 +84,8 @@ class UpdateFeed:
     def _tell_gaps(self, rows: list[Row]) -> None:
         """Say which steps before these ``rows``, and between them, the history will not have.
 
-        Where there are many such gaps, as in a run that is quicker than its supervisor, each told number is twice the
-        one before.
+        Where there are many such gaps, as in a run that is quicker than its supervisor, each told number is at least
+        twice the one before; `close` tells the last one.
         """
         newest = int(self._newest_step)
         for row in rows:
@@ -84,9 +94,7 @@ class UpdateFeed:
                 self._n_missing += last - first + 1
                 if self._n_missing >= 2 * self._n_told:
                     steps = f"Step {first} is" if first == last else f"Steps {first} to {last} are"
-                    all_told = f", {self._n_missing} steps so far" if self._n_told else ""
-                    why = "not every worker took them, or the supervisor could not read their reports in time"
-                    text = f"{steps} missing in the history{all_told}: {why}; the model is not affected"
-                    self._telemetry.add_event(row.time_s, text)
+                    in_all = f", {self._n_missing} steps so far" if self._n_told else ""
+                    self._telemetry.add_event(row.time_s, f"{steps} missing in the history{in_all}: {_WHY_MISSING}")
                     self._n_told = self._n_missing
             newest = int(row.step)
