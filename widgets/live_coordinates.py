@@ -51,6 +51,7 @@ def _line(line: Line, xs: list[str]) -> str:
     drawn = "".join(f'<line x1="{x0}" y1="{y0}" x2="{x1}" y2="{y1}"/>' for (x0, y0), (x1, y1) in pairwise(points))
     drawn += "".join(f'<circle cx="{x}" cy="{y}" r="2.5"/>' for x, y in points)
     style = f"stroke:{line.colour};fill:{line.colour};stroke-width:{line.width:g};opacity:{line.opacity:.2f}"
+    style += f";stroke-dasharray:{line.dashes[1]}"
     return f'<g class="trial" style="{style}"><title>{escape(f"{line.name}: {line.told}")}</title>{drawn}</g>'
 
 

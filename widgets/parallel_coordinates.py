@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from html import escape
 from typing import Any, NamedTuple
 
+from ..search.trial import FAILED, PRUNED
 from .comparison import shown
 from .format import metric
 from .loss_range import DIVERGES
@@ -16,6 +17,8 @@ from .svg import tick_texts, ticks
 #: The best trial, and the others, which are the paler the worse they are.
 _BEST, _OTHERS = "#D55E00", "#2e86c1"
 _PALEST, _DARKEST = 0.5, 0.9
+#: Lines of trials that did not get to their end: the dashes of plotly and of SVG.
+DASHES = {PRUNED: ("dot", "2 3"), FAILED: ("dash", "7 4")}
 #: Where the losses that are too high for the axis begin, in lengths of the part for the others.
 _ABOVE = 1.15
 
@@ -30,7 +33,10 @@ class Axis(NamedTuple):
 
 
 class Line(NamedTuple):
-    """One trial: its name, its settings and loss as text, its places on the axes, and how it is drawn."""
+    """One trial: its name, its settings and loss as text, its places on the axes, and how it is drawn.
+
+    ``dashes`` are those of plotly and of SVG.
+    """
 
     name: str
     told: str
@@ -38,6 +44,7 @@ class Line(NamedTuple):
     colour: str
     width: float
     opacity: float
+    dashes: tuple[str, str]
 
 
 def coordinates(sweep: Any) -> tuple[list[Axis], list[Line]]:
@@ -48,9 +55,9 @@ def coordinates(sweep: Any) -> tuple[list[Axis], list[Line]]:
     axes.append(_losses(f"best {sweep.metric}", [trial.loss for trial in trials]))
     lines = []
     for number, trial in enumerate(trials):
-        places, told = [axis.places[number] for axis in axes], _told(trial.settings, sweep.metric, trial.loss)
+        places, told = [axis.places[number] for axis in axes], _told(trial, sweep.metric)
         opacity = _PALEST + (_DARKEST - _PALEST) * (number + 1) / len(trials)
-        lines.append(Line(trial.name, told, places, _OTHERS, 1.5, opacity))
+        lines.append(Line(trial.name, told, places, _OTHERS, 1.5, opacity, DASHES.get(trial.status, ("solid", "none"))))
     if lines:
         lines[-1] = lines[-1]._replace(colour=_BEST, width=3.0, opacity=1.0)
     return axes, lines
@@ -68,7 +75,7 @@ def parallel_coordinates(sweep: Any) -> Any:
             y=line.places,
             mode="lines+markers",
             name=line.name,
-            line={"color": line.colour, "width": line.width},
+            line={"color": line.colour, "width": line.width, "dash": line.dashes[0]},
             marker={"size": 5},
             opacity=line.opacity,
             hovertemplate=f"{escape(line.told)}<extra>{escape(line.name)}</extra>",
@@ -136,6 +143,6 @@ def _losses(name: str, losses: Sequence[float]) -> Axis:
     return Axis(name, places, [*((v - low) / length for v in at), 1.0], [*tick_texts(at), "more"])
 
 
-def _told(settings: Mapping[str, Any], metric_name: str, loss: float) -> str:
-    drawn = [f"{name} {shown(value)}" for name, value in settings.items()]
-    return ", ".join([*drawn, f"{metric_name} {metric(loss)}"])
+def _told(trial: Any, metric_name: str) -> str:
+    drawn = [f"{name} {shown(value)}" for name, value in trial.settings.items()]
+    return ", ".join([*drawn, f"{metric_name} {metric(trial.loss)}", *([trial.status] if trial.status in DASHES else [])])

@@ -78,17 +78,17 @@ class Sweep:
 
     @property
     def ranked(self) -> list[Trial]:
-        """All trials so far, the best one first; last those without a loss."""
-        return sorted(self.trials, key=lambda trial: (trial.loss is None, trial.loss or 0.0, trial.number))
+        """All trials so far, the best one first; after it and its like those that failed, last those without a loss."""
+        return sorted(self.trials, key=lambda trial: trial.rank)
 
     @property
     def best_so_far(self) -> Trial | None:
-        """The trial with the lowest held-out loss so far; None before there is one. Does not wait."""
+        """The first of `ranked`, if it has a loss; None before there is one. Does not wait."""
         return next((trial for trial in self.ranked if trial.loss is not None), None)
 
     @property
     def best_trial(self) -> Trial:
-        """The trial with the lowest held-out loss; waits for the end of the sweep.
+        """The first of `ranked`; waits for the end of the sweep.
 
         Raises
         ------

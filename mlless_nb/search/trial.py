@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 #: What becomes of a trial beside the statuses of runs.
-STARTING, PRUNED = "starting", "pruned"
+STARTING, PRUNED, FAILED = "starting", "pruned", "failed"
 
 
 @dataclass(frozen=True, repr=False)
@@ -51,6 +51,11 @@ class Trial:
         drawn = [f"{name}={value}" for name, value in short.items()]
         loss = [] if self.loss is None else [f"loss {self.loss:.4g}"]
         return f"<Trial {self.name!r}: {', '.join([self.status, *drawn, *loss])}, ${self.usd:.6f}>"
+
+    @property
+    def rank(self) -> tuple[bool, bool, float, int]:
+        """Sorts trials, the best one first: a failed one is worse than any other with a loss."""
+        return self.loss is None, self.loss is not None and self.status == FAILED, self.loss or 0.0, self.number
 
     @property
     def is_live(self) -> bool:

@@ -34,7 +34,7 @@ class FakeSweep:
 
     @property
     def ranked(self) -> list[Trial]:
-        return sorted(self.trials, key=lambda trial: (trial.loss is None, trial.loss or 0.0, trial.number))
+        return sorted(self.trials, key=lambda trial: trial.rank)
 
     @property
     def best_so_far(self) -> Trial | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from typing import Any
 
@@ -25,6 +26,16 @@ def test_the_best_trial_stands_first() -> None:
     assert [line.split()[0] for line in lines[1:6]] == ["trial", "rates-2", "rates-1", "rates-3", "rates-4"]
     assert lines[3].endswith("pruned")
     assert lines[6:] == ["rates-3 failed: SGD.learning_rate=9: must be less"]
+
+
+def test_a_failed_trial_does_not_lead() -> None:
+    """Its lowest loss came before it failed: it stood first, in bold."""
+    sweep = FakeSweep()
+    sweep.trials[2] = dataclasses.replace(sweep.trials[2], loss=0.7)
+    assert [trial.name for trial in sweep.ranked] == ["rates-2", "rates-1", "rates-3", "rates-4"]
+    assert parallel_coordinates(sweep).data[0].line.dash == "dash"
+    sweep.trials = [sweep.trials[2], sweep.trials[3]]
+    assert leaderboard.sentence(sweep).startswith("rates: running, 2 of 9 trials (tpe), best RMSE 0.7000 of trial 3")
 
 
 def test_html_is_escaped_and_the_best_is_bold() -> None:
@@ -78,6 +89,7 @@ def test_parallel_coordinates_have_an_axis_for_each_setting_and_the_loss() -> No
     weak, best = drawn.data
     assert [weak.name, best.name] == ["rates-1", "rates-2"]  # the best one is on top
     assert (list(weak.y), weak.opacity) == ([0.5, 1 / 3, 0.5, 1.0, 1.0], pytest.approx(0.7))
+    assert (weak.line.dash, best.line.dash) == ("dot", "solid")
     assert (list(best.y)[1:], best.opacity) == ([1 / 3, 0.5, 0.0, 0.0], 1.0)
     assert best.hovertemplate.startswith("rate 3, rank 4, l2 0.5, kind a&lt;b, RMSE 0.8000<")
     texts = [note.text for note in drawn.layout.annotations]
@@ -93,7 +105,8 @@ def test_the_drawing_of_a_live_sweep_has_the_lines_of_the_figure() -> None:
     assert labels == ["rate", "rank", "l2", "kind", "best RMSE"]
     titles = re.findall(r"<title>(.*?)</title>", drawn)
     assert titles[-1] == "rates-2: rate 3, rank 4, l2 0.5, kind a&lt;b, RMSE 0.8000"  # the best one is on top
-    assert [title.split(":")[0] for title in titles] == ["rates-1", "rates-2"]
+    assert titles[0] == "rates-1: rate 1, rank 4, l2 0.5, kind –, RMSE 0.9000, pruned"
+    assert "stroke-dasharray:2 3" in drawn[: drawn.index("<title>rates-1")]  # it was pruned
     assert "#D55E00" in drawn[drawn.index("<title>rates-1") :]
     assert drawn.count("<line ") == 5 + 2 * 4
     sweep.trials = []
