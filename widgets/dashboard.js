@@ -37,7 +37,7 @@ const BODY = `
 <div class="mlless-tabs" data-ref="tabs">
   <span id="mlless-against">against</span>
   <span class="mlless-segments" role="group" aria-labelledby="mlless-against" data-ref="axes"></span>
-  <button type="button" class="mlless-bare" data-ref="log" aria-pressed="false" title="The loss on a logarithmic axis">log scale</button>
+  <button type="button" class="mlless-toggle" data-ref="log" aria-pressed="false" title="The loss on a logarithmic axis">log scale</button>
   <span class="mlless-space"></span>
   <button type="button" class="mlless-bare" data-ref="reset" title="Show the whole run again; a double click does the same">reset<span class="mlless-more"> zoom</span></button>
 </div>

@@ -184,7 +184,7 @@ def test_nothing_is_cut_and_nothing_shifts_at_any_width(notebook: Open) -> None:
     wait_for_rows(opened, 249)
     assert "step 250 of 400" in dashboard(opened).inner_text()
     assert height(opened) == starting
-    for width in (360, 500, 700, 1000):
+    for width in (250, 360, 500, 700, 1000):  # the first is what JupyterLab leaves of a page of 360
         dashboard(opened).evaluate("(root, width) => { root.style.width = `${width}px` }", width)
         opened.page.wait_for_function(
             "(width) => document.querySelector('.mlless').offsetWidth === width"
@@ -194,13 +194,20 @@ def test_nothing_is_cut_and_nothing_shifts_at_any_width(notebook: Open) -> None:
         )
         assert cut_off(opened) == []
         tops = dashboard(opened).locator(".mlless-head button").evaluate_all("(all) => all.map((one) => one.offsetTop)")
-        assert len(set(tops)) == 1
-    dashboard(opened).evaluate("(root) => { root.style.width = '360px' }")
-    narrow = height(opened)
+        assert len(set(tops)) == 1 or width == 250
+
+    def narrow_heights() -> list[int]:
+        heights = []
+        for width in (250, 360):
+            dashboard(opened).evaluate("(root, width) => { root.style.width = `${width}px` }", width)
+            assert cut_off(opened) == []
+            heights.append(height(opened))
+        return heights
+
+    shorter = narrow_heights()
     opened.run(4)
     dashboard(opened).get_by_text("(step 123,456)").wait_for()
-    assert height(opened) == narrow
-    assert cut_off(opened) == []
+    assert narrow_heights() == shorter
     dashboard(opened).evaluate("(root) => { root.style.width = '' }")
     wide = dashboard(opened).evaluate("(root) => root.offsetWidth")
     live = dashboard(opened).element_handle()
