@@ -14,7 +14,7 @@ const isDark = () => {
 };
 
 const BODY = `
-<div class="mlless-outlook" data-text="outlook"></div>
+<div class="mlless-estimate" data-text="estimate"></div>
 <div class="mlless-head">
   <span class="mlless-name" data-text="name"></span>
   <span class="mlless-chip" data-ref="chip"><i data-text="icon" aria-hidden="true"></i> <span data-text="word"></span></span>

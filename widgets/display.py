@@ -11,7 +11,7 @@ from ..errors import WaitInterrupted
 from .frontend import Frontend, can_click, detect
 from .live_line import follow
 from .static import static_bundle
-from .view_model import line_of, outlook_text
+from .view_model import estimate_text, line_of
 
 #: Longest interval between two lines of text, seconds, and the first one. The interval doubles each time, so that a run
 #: of a few seconds shows progress too.
@@ -82,9 +82,9 @@ def _follow(run: Any, may_print: Any) -> None:
     seen, next_line, is_foretold = 0, time.monotonic() + gap_s, False
     while run.telemetry.state.is_live:
         seen = run.telemetry.wait_for_change(seen, _POLL_S)
-        if not is_foretold and run.telemetry.state.outlook and may_print():
+        if not is_foretold and run.telemetry.state.estimate and may_print():
             is_foretold = True
-            print(f"{run.telemetry.state.name}: {outlook_text(run.telemetry.state)}", flush=True)
+            print(f"{run.telemetry.state.name}: {estimate_text(run.telemetry.state)}", flush=True)
         if time.monotonic() >= next_line and run.telemetry.state.is_live:
             gap_s = min(2 * gap_s, LINE_EVERY_S)
             next_line += gap_s

@@ -11,7 +11,7 @@ from ..telemetry.live import RunState
 from .forecast import progress_of
 from .format import rough_metric, rounded, usd
 from .rows import Rows
-from .view_model import RECENT_ROWS, WORDS, line_of, outlook_text
+from .view_model import RECENT_ROWS, WORDS, estimate_text, line_of
 
 #: Seconds between two drawings of a line that is rewritten.
 REDRAW_S = 0.25
@@ -73,9 +73,9 @@ def follow(run: Any, to: TextIO) -> None:
             print(line_of(run.telemetry.state), file=to, flush=True)
         while (state := run.telemetry.state).is_live:
             seen = run.telemetry.wait_for_change(seen, _POLL_S)
-            if state.outlook and not is_foretold:
+            if state.estimate and not is_foretold:
                 is_foretold = True
-                print(f"{_CLEAR if is_rewritten else ''}{state.name}: {outlook_text(state)}", file=to, flush=True)
+                print(f"{_CLEAR if is_rewritten else ''}{state.name}: {estimate_text(state)}", file=to, flush=True)
             if time.monotonic() < next_line:
                 continue
             recent = run.telemetry.rows_since(max(run.telemetry.n_rows - RECENT_ROWS, 0))

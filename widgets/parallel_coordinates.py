@@ -144,5 +144,8 @@ def _losses(name: str, losses: Sequence[float]) -> Axis:
 
 
 def _told(trial: Any, metric_name: str) -> str:
-    drawn = [f"{name} {shown(value)}" for name, value in trial.settings.items()]
-    return ", ".join([*drawn, f"{metric_name} {metric(trial.loss)}", *([trial.status] if trial.status in DASHES else [])])
+    told = [f"{name} {shown(value)}" for name, value in trial.settings.items()]
+    told.append(f"{metric_name} {metric(trial.loss)}")
+    if trial.status in DASHES:
+        told.append(trial.status)
+    return ", ".join(told)

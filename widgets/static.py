@@ -84,7 +84,7 @@ def _facts(view: dict[str, Any]) -> list[tuple[str, str]]:
     price = view["spent_label"].partition("(")[2].rstrip(")")
     return [
         ("Job", view["about"]),
-        *([("Expected", view["outlook"].partition(": ")[2])] if view["outlook"] else []),
+        *([("Expected", view["estimate"].partition(": ")[2])] if view["estimate"] else []),
         (view["metric_label"], view["metric_text"] + note),
         *([("Best", view["best_text"].removeprefix("best "))] if view["best_text"] else []),
         *([("Result", view["shortfall"])] if view["shortfall"] else []),
@@ -109,7 +109,7 @@ def _html(view: dict[str, Any], rows: ViewRows, charts: list[str], label: str, c
         _steps(view["metric"], rows, view["best_step"]) if len(rows) else "",
         *(
             f'<div style="margin-top:4px;font-size:12px;overflow-wrap:anywhere;{_MUTED}">{escape(text)}</div>'
-            for text in (view["outlook"], cost, view["next_text"])
+            for text in (view["estimate"], cost, view["next_text"])
             if text
         ),
         _events(view),

@@ -74,7 +74,7 @@ def words_of(
         "is_live": state.is_live,
         "reason": _sentence(state.reason),
         "shortfall": _sentence(shortfall(state)),
-        "outlook": outlook_text(state),
+        "estimate": estimate_text(state),
         "left_text": left_text(state),
         "metric": state.metric,
         "loss_title": loss_title(state.metric),
@@ -137,9 +137,9 @@ def more_value(state: RunState) -> str:
     return usd(math.ceil(round(amount / unit, 6)) * unit, trim=True).lstrip("$").replace(",", "")
 
 
-def outlook_text(state: RunState) -> str:
+def estimate_text(state: RunState) -> str:
     """What the run was expected to take: ``Expected: about $0.003 and 15 s; 2 workers are cheapest and quickest``."""
-    return f"Expected: {state.outlook}" if state.outlook else ""
+    return f"Expected: {state.estimate}" if state.estimate else ""
 
 
 def cost_text(cost: Cost) -> str:

@@ -136,7 +136,7 @@ def announce(run: TrainingRun) -> threading.Thread | None:
     """
     state = run.telemetry.state
     with _announcing:
-        if run in _announced or state.outlook or not state.is_live:
+        if run in _announced or state.estimate or not state.is_live:
             return None
         _announced.add(run)
 
@@ -147,7 +147,7 @@ def announce(run: TrainingRun) -> threading.Thread | None:
                 return
             ahead = quick(job)
             if ahead is not None or job.is_stored:
-                run.telemetry.update(outlook=UNCOUNTED if ahead is None else ahead.line)
+                run.telemetry.update(estimate=UNCOUNTED if ahead is None else ahead.line)
 
     thread = threading.Thread(target=work, name=f"mlless-estimate-{run.name}", daemon=True)
     thread.start()

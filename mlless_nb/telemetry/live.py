@@ -79,7 +79,7 @@ class RunState:
     is_detached: bool = False  # whether a process of its own drives it, which outlives the notebook
     description: str = ""  # e.g. "PMF rank 20 · MovieLens-1M · ISP 0.7"
     data_key: str = ""  # equal for runs on the same rows, see `mlless_nb.data.dataset.Dataset.sketch`
-    outlook: str = ""  # what the run was expected to take, in one line; "" before that was computed, or if it was not
+    estimate: str = ""  # what the run was expected to take, in one line; "" before that was computed, or if it was not
     metric: str = "loss"  # "RMSE" or "log loss"
     target: float | None = None
     step: int = 0

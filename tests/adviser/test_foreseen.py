@@ -123,7 +123,7 @@ def test_why_there_are_no_figures_is_said_of_files_that_are_not_counted_yet() ->
     announced = foresight.announce(run)
     assert announced is not None
     announced.join(30)
-    assert run.telemetry.state.outlook == foresight.UNCOUNTED
+    assert run.telemetry.state.estimate == foresight.UNCOUNTED
 
 
 def test_a_run_is_estimated_once_however_often_it_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,4 +147,4 @@ def test_an_estimate_does_not_fetch_the_job_of_a_run_that_was_attached_to() -> N
     announced = foresight.announce(run)
     assert announced is not None
     announced.join(30)
-    assert (fetched, run.telemetry.state.outlook) == ([], "")
+    assert (fetched, run.telemetry.state.estimate) == ([], "")

@@ -41,7 +41,7 @@ RUN = """\
 run = FakeRun(budget_usd={budget})
 first = run
 run.diverges = {diverges}
-run.telemetry.update(baseline_loss=0.92, outlook="about $0.0123 and 15 s with 4 workers; 2 are cheapest ($0.003, 15 s)")
+run.telemetry.update(baseline_loss=0.92, estimate="about $0.0123 and 15 s with 4 workers; 2 are cheapest ($0.003, 9 s)")
 run.advance({n_steps})
 show(run)"""
 STATES = {
@@ -106,7 +106,7 @@ IS_DRAWN = """([dark, width]) => {
         && charts.every((one) => one.querySelector("svg").viewBox.baseVal.width === one.clientWidth);
 }"""
 #: What a dashboard would have to be scrolled for.
-SCROLLED = """(root) => [".mlless-outlook", ".mlless-lines", ".mlless-notes"].filter((query) => {
+SCROLLED = """(root) => [".mlless-estimate", ".mlless-lines", ".mlless-notes"].filter((query) => {
     const part = root.querySelector(query);
     return part.scrollHeight > part.clientHeight || part.scrollWidth > part.clientWidth;
 })"""

@@ -146,7 +146,7 @@ def test_the_notebook_and_a_worker_are_killed_and_two_others_go_on(notebook: Cal
     assert mlless_nb.attach(run_id) is run
     assert run in mlless_nb.runs()
     assert run.telemetry.state.is_detached
-    wait_until(lambda: run.telemetry.state.outlook.startswith("about $"))  # though nobody has looked at it before
+    wait_until(lambda: run.telemetry.state.estimate.startswith("about $"))  # though nobody has looked at it before
     assert run.job is not None
     assert run.job.data.fingerprint() == job().data.fingerprint()
     assert repr(run.job.model) == repr(job().model)

@@ -195,8 +195,8 @@ def test_interrupt_of_the_handles_wait_is_one_line(notebook: Notebook) -> None:
 def test_what_a_run_will_take_is_in_its_state_at_once_and_is_not_billed(notebook: Notebook) -> None:
     notebook.run(ENDLESS.format(""))
     wait = "import time\nuntil = time.monotonic() + 60\nstate = lambda: endless.telemetry.state\n"
-    wait += "while not state().outlook and time.monotonic() < until: time.sleep(0.05)\n"
-    assert notebook.run(f"{wait}print(state().outlook)").startswith("about $")
+    wait += "while not state().estimate and time.monotonic() < until: time.sleep(0.05)\n"
+    assert notebook.run(f"{wait}print(state().estimate)").startswith("about $")
 
 
 def test_wrong_cells_are_one_line_and_start_nothing(notebook: Notebook) -> None:

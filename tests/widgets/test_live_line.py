@@ -43,7 +43,7 @@ def test_a_narrow_terminal_has_what_is_most_important() -> None:
 def test_a_terminal_has_one_line_that_is_rewritten_and_cleared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_line, "REDRAW_S", 0.01)
     run, to = FakeRun(n_steps=60), Terminal()
-    run.telemetry.update(outlook="about $0.003 and 15 s")
+    run.telemetry.update(estimate="about $0.003 and 15 s")
     run.start(0.002)
     follow(run, to)
     drawn = to.getvalue()

@@ -22,7 +22,7 @@ TRAIN = """\
 model = PMF(rank=20, l2=0.05)
 optimizer = SGD(learning_rate=4.0, momentum=0.9, nesterov=True)
 data = ratings"""
-TOLD = "() => [...document.querySelectorAll('.mlless-outlook')].at(-1)?.textContent.startsWith('Expected: about $')"
+TOLD = "() => [...document.querySelectorAll('.mlless-estimate')].at(-1)?.textContent.startsWith('Expected: about $')"
 
 
 def box(page: Any) -> dict[str, float]:
@@ -38,15 +38,15 @@ def box(page: Any) -> dict[str, float]:
 
 
 @IN_BOTH
-def test_the_outlook_appears_in_a_line_of_its_own_and_stays(notebook: Open) -> None:
+def test_the_estimate_appears_in_a_line_of_its_own_and_stays(notebook: Open) -> None:
     line = "about $0.0123 and 15 s with 4 workers; 2 workers are cheapest ($0.003, 15 s), 8 quickest ($0.011, 9.0 s)"
     held_back = "from mlless_nb.adviser import foresight\nforesight.announce = lambda *_: None"
-    opened = notebook([SETUP, held_back, TRAIN, f"browsed.telemetry.update(outlook={line!r})"])
+    opened = notebook([SETUP, held_back, TRAIN, f"browsed.telemetry.update(estimate={line!r})"])
     for cell in range(3):
         opened.run(cell)
     page = opened.page
     page.wait_for_function("() => Number([...document.querySelectorAll('.mlless')].at(-1)?.dataset.rows) > 5")
-    assert page.locator(".mlless-outlook").last.text_content() == ""
+    assert page.locator(".mlless-estimate").last.text_content() == ""
     before = box(page)
     opened.run(3)
     page.wait_for_function(TOLD, timeout=DEADLINE_S * 1000)
@@ -54,10 +54,10 @@ def test_the_outlook_appears_in_a_line_of_its_own_and_stays(notebook: Open) -> N
     cut = "(e) => e.scrollHeight > e.clientHeight"
     for width in (1000, 700, 360):
         page.locator(".mlless").last.evaluate("(e, width) => (e.style.width = `${width}px`)", width)
-        assert not page.locator(".mlless-outlook").last.evaluate(cut), width
+        assert not page.locator(".mlless-estimate").last.evaluate(cut), width
     page.locator(".mlless").last.evaluate("(e) => (e.style.width = '')")
     if folder := os.environ.get("MLLESS_SCREENSHOTS"):
-        page.locator(".mlless").last.screenshot(path=f"{folder}/outlook.png")
+        page.locator(".mlless").last.screenshot(path=f"{folder}/estimate.png")
     page.locator(".mlless").last.get_by_role("button", name="Stop", exact=True).click()
     page.wait_for_function("() => document.body.innerText.includes('Stopped by you')", timeout=DEADLINE_S * 1000)
     assert line in page.locator("body").inner_text()
