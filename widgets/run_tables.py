@@ -56,11 +56,17 @@ def _row(run: Any) -> tuple[str, ...]:
     return run.name, _began(run), run.project or NOTHING, trained, *_figures(run)
 
 
+def _rank(run: Any) -> tuple[bool, bool, float, float]:
+    """Sorts the ended and live trials of a sweep, the best one first, as `Trial.rank` does."""
+    has_loss = run.best_loss is not None
+    return not has_loss, has_loss and run.status == "failed", run.best_loss or 0.0, run.began_s
+
+
 def _trials(runs: Sequence[Any]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Head and rows of the best trials of a sweep."""
     ended = [run for run in runs if not run.is_live] or runs  # what a live one leaves open may be decided by its end
     names = list(differing([run.settings for run in ended]))
-    ranked = sorted(runs, key=lambda run: (run.best_loss is None, run.best_loss or 0.0, run.began_s))[:SHOWN]
+    ranked = sorted(runs, key=_rank)[:SHOWN]
     values = [flat(run.settings) for run in ranked]
     rows = [
         (run.name, _began(run), *(shown(each.get(name)) for name in names), *_figures(run))

@@ -78,7 +78,7 @@ class Sweep:
 
     @property
     def ranked(self) -> list[Trial]:
-        """All trials so far, the best one first; after it and its like those that failed, last those without a loss."""
+        """All trials so far, the best one first; failed ones after others with a loss, those without a loss last."""
         return sorted(self.trials, key=lambda trial: trial.rank)
 
     @property

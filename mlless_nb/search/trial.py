@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-#: What becomes of a trial beside the statuses of runs.
+#: What becomes of a trial: "failed" is a status of its run, the first two are not.
 STARTING, PRUNED, FAILED = "starting", "pruned", "failed"
 
 

@@ -235,14 +235,17 @@ def test_the_trials_of_a_sweep_are_shown_with_their_settings_the_best_one_first(
     # of a live one the workers are not decided yet
     live = TrackedRun("id-4", "tuned-4", 2e9, sweep="tuned-0a1b2c3d", status="running")
     RunLedger().begin(live)
+    settings = {"workers": 2, "optimizer": {"learning_rate": 4.0}}
+    failed = dataclasses.replace(live, id="id-5", name="tuned-5", began_s=2e9 + 1, settings=settings, status="failed")
+    RunLedger().begin(dataclasses.replace(failed, metric="RMSE", best_loss=0.6))  # it does not lead
     RunLedger().begin(TrackedRun("other", "other", 2e9, settings={"workers": 8}, status="finished"))
     trials = mlless_nb.runs(sweep="tuned")
-    assert [run.name for run in trials] == ["tuned-1", "tuned-2", "tuned-3", "tuned-4"]
+    assert [run.name for run in trials] == ["tuned-1", "tuned-2", "tuned-3", "tuned-4", "tuned-5"]
     for shown in (trials, trials[:]):
         head, *rows = repr(shown).splitlines()
         assert head.split() == ["name", "began", "optimizer.learning_rate", "best", "last", "time", "cost", "status"]
-        assert [row.split()[0] for row in rows[:4]] == ["tuned-2", "tuned-1", "tuned-3", "tuned-4"]
-        assert [row.split()[3] for row in rows[:4]] == ["2", "0.5", "8", "\u2013"]
+        assert [row.split()[0] for row in rows[:5]] == ["tuned-2", "tuned-1", "tuned-5", "tuned-3", "tuned-4"]
+        assert [row.split()[3] for row in rows[:5]] == ["2", "0.5", "4", "8", "\u2013"]
         html = shown._repr_html_()
         assert html.index("font-weight:600") < html.index("tuned-2") < html.index("tuned-1")
     assert repr(mlless_nb.runs()).splitlines()[1].startswith("tuned-1")
