@@ -117,14 +117,16 @@ class _Watch(threading.Thread):
     def cores(self) -> tuple[float, float, float]:
         """Cores that all functions, those that do not train, and Redis kept busy in between.
 
-        NaN where the run was too short to tell.
+        NaN where the run was too short to tell: rows may come in when the functions that made them have ended.
         """
         self.join()
         if len(self._seen) < 2 or self._seen[1][0] - self._seen[0][0] < LEAST_S:
             return float("nan"), float("nan"), float("nan")
         (began, before), (ended, after) = self._seen
+        if before.keys() - after.keys():
+            return float("nan"), float("nan"), float("nan")
         used: dict[bool, list[float]] = {True: [], False: []}
-        for pid in before.keys() & after.keys():
+        for pid in before:
             used[is_redis(after[pid])].append((after[pid].cpu_s - before[pid].cpu_s) / (ended - began))
         functions = sorted(used[False], reverse=True)
         return sum(functions), sum(functions[self._run.job.workers :]), sum(used[True])
