@@ -94,7 +94,7 @@ $(VENV)/.docs: $(VENV)/.made setup.cfg
 	  | $(PIP) install --no-compile -r /dev/stdin
 	@touch $@
 
-bench: $(VENV)/.peers services
+bench: $(VENV)/.peers $(VENV)/.installed-test $(FUNCTION_SET) services
 	@$(BIN)/python benchmarks/results.py $(ARGS)
 
 $(VENV)/.peers: $(VENV)/.installed-demo setup.cfg benchmarks/peers.py

@@ -26,8 +26,8 @@ TEST = "tests/cloud/test_many_workers.py"
 
 def measured() -> dict[str, float] | str:
     """The figures of one go, or why there are none."""
-    if importlib.util.find_spec("pytest") is None:
-        return "pytest is not installed: `make test` installs what this needs"
+    if importlib.util.find_spec("pytest") is None or importlib.util.find_spec("hypothesis") is None:
+        return "what the tests need is not installed: `make test` installs it"
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-n", "0", "-s", "-q", "-rs", "-m", "proof", TEST],
         cwd=ROOT,

@@ -147,8 +147,8 @@ def main() -> None:
     report.remark(
         "CPU-ms are per worker and step; ours count all functions, the supervisor too, and Redis' beside them; - where "
         "a run was too short to tell. Out and in are bytes a worker publishes and reads in a step. Start-up is from "
-        "the call to the end of the first step; DDP's has the import of PyTorch in it. DDP has dense gradients and fused "
-        "optimisers, sparse DDP has sparse gradients and SparseAdam. ISP publishes less as training goes on: its "
+        "the call to the end of the first step; DDP's has the import of PyTorch in it. DDP has dense gradients and "
+        "fused optimisers, sparse DDP has sparse gradients and SparseAdam. ISP publishes less as training goes on: its "
         "figures are medians over a run's steps. "
         "By user, as partition='auto' has it here: each worker has users of its own, whose rows need no exchange; "
         "minibatch, arithmetic and peer are the same."
