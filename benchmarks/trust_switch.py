@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mlless_nb.exchange import Exchanged, RoundRequest
+from mlless_nb.exchange.plan import NO_PLAN
 from mlless_nb.exchange.redis.coordinator import RedisCoordinator
 from mlless_nb.kernels import crc32c
 from mlless_nb.supervisor.loop import Supervisor
@@ -55,14 +56,15 @@ def unless_off(method: Callable[..., Any], instead: Any = None) -> Callable[...,
 
 def install() -> None:
     """Replace the methods of functions, in this process and those that are forked from it."""
-    for kind, name in (
-        (RedisCoordinator, "announce_checkpoint"),
-        (Supervisor, "_speculate"),
-        (Successors, "note"),
-        (Successors, "watch_ages"),
-    ):
-        setattr(kind, name, unless_off(getattr(kind, name)))
-    setattr(WorkerWatch, "check_leases", unless_off(WorkerWatch.check_leases, []))  # noqa: B010 - no assignment: types
+    instead = {
+        (RedisCoordinator, "announce_checkpoint"): NO_PLAN,
+        (Supervisor, "_speculate"): None,
+        (Successors, "note"): None,
+        (Successors, "watch_ages"): None,
+        (WorkerWatch, "check_leases"): [],
+    }
+    for (kind, name), answer in instead.items():
+        setattr(kind, name, unless_off(getattr(kind, name), answer))
     exchange = RedisCoordinator.exchange
 
     def exchange_and_check(log: RedisCoordinator, part: RoundRequest, pay: Callable[[], None]) -> Exchanged:
