@@ -31,7 +31,7 @@ KERNEL = {
 CELLS = [
     "%load_ext mlless_nb\nfrom mlless_nb import ISP, PMF, SGD, datasets\n"
     "ratings = datasets.synthetic_ratings(2000, 1000, 200_000, seed=1)",
-    "%%mlless --workers 2 --steps 1000000 --budget 0.40 --name pressed\n"
+    "%%mlless --workers 2 --steps 1000000000 --budget 0.40 --name pressed\n"
     "model = PMF(rank=10)\noptimizer = SGD(learning_rate=1.0)\ndata = ratings\nsync = ISP(0.7)",
 ]
 #: Applies a new budget, and resolves with the milliseconds until the chart of dollars shows it; null after ten seconds.
