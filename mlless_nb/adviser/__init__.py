@@ -13,6 +13,7 @@ Nothing is launched or billed. `advise` and `dry_run` are the public entries.
     sizes.py              what the models of time and cost need to know of a job
     probe.py              measures these sizes on this machine; timing.py times steps and the start of functions
     descent.py            number of epochs: from the stop rules, or by training one replica on a sample to the target
+    earlier_run.py        number of epochs: as an earlier run descended
     alone.py              the job with one worker and without an exchange, which probe and descent train in this process
     analytic.py           LambdaML's model of time and cost, for functions and VMs; constants.py has its constants
     here.py               the same for the embedded backend, whose functions share the cores of this machine

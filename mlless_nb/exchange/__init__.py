@@ -5,7 +5,7 @@ Terms:
 - A *frame* is an update as bytes: a header, values and indices (`mlless_nb.kernels`).
 - A *round* is one exchange: each worker publishes a frame and reads those of its peers. A step has one round or a few.
 - An *arrival* tells the coordinator that a worker has published. The last arrival completes the round; under backup
-  workers the k-th one does.
+  workers the k-th one does, and the step goes on without the later ones.
 - A *lease* says until when a process counts as alive. Each process renews its own.
 - The *plan* says what all workers change at the same step: who leaves, the last step, the next checkpoint.
 

@@ -1,4 +1,4 @@
-"""One worker: its training loop, its replica of the parameters, its minibatches and its evaluations.
+"""One worker, in a function: its training loop, its replica of the parameters, its minibatches and its evaluations.
 
 `mlless_nb.exchange` sends and receives updates; `mlless_nb.supervisor` decides which worker leaves.
 
