@@ -1,6 +1,6 @@
 """What `mlless_nb.advise` predicts for runs on this machine, and what they take: seconds and dollars.
 
-The constants of `mlless_nb.adviser.here` were fitted to the first three jobs. The predictions are judged on the others.
+The constants of `mlless_nb.adviser.here` were fitted to the first four jobs. The predictions are judged on the others.
 
 python benchmarks/adviser.py [--workers 1 2 4 8 12] [--runs 3] [--quick]
 """
@@ -16,7 +16,18 @@ from search_sets import a9a, ml100k, mnist
 from sets import criteo, imdb, ml1m
 
 import mlless_nb
-from mlless_nb import ISP, PMF, SGD, AdaGrad, LinearSVM, LogisticRegression, ScaleIn, Stop, TrainingJob
+from mlless_nb import (
+    ISP,
+    PMF,
+    SGD,
+    AdaGrad,
+    LinearSVM,
+    LogisticRegression,
+    ScaleIn,
+    SoftmaxRegression,
+    Stop,
+    TrainingJob,
+)
 from mlless_nb.adviser.here import here
 from mlless_nb.adviser.probe import probe
 from mlless_nb.money import Rates, price_profile
@@ -49,6 +60,9 @@ def fitted() -> dict[str, TrainingJob]:
         "logistic regression, Criteo shape": TrainingJob(
             LogisticRegression(l2=1e-6), AdaGrad(0.05), clicks, minibatch=2500, **common
         ),
+        "logistic regression, a9a": TrainingJob(
+            LogisticRegression(l2=1e-5), SGD(0.5), a9a().train, minibatch=500, **common
+        ),
     }
 
 
@@ -58,12 +72,15 @@ def judged() -> dict[str, TrainingJob]:
         "PMF, MovieLens-100K": TrainingJob(
             PMF(rank=10, l2=0.05), AdaGrad(0.05), ml100k().train, minibatch=1000, **COMMON
         ),
-        "logistic regression, a9a": TrainingJob(
-            LogisticRegression(l2=1e-5), SGD(0.5), a9a().train, minibatch=500, **COMMON
-        ),
         "linear SVM, IMDb": TrainingJob(LinearSVM(l2=1e-5), SGD(0.1), imdb().train, minibatch=500, **COMMON),
         "logistic regression, MNIST, ISP": TrainingJob(
             LogisticRegression(l2=1e-5), AdaGrad(0.01), mnist().train, minibatch=1000, sync=ISP(0.7), **COMMON
+        ),
+        "softmax regression, MNIST": TrainingJob(
+            SoftmaxRegression(n_classes=10, l2=1e-5), SGD(0.1), mnist(10).train, minibatch=600, **COMMON
+        ),
+        "PMF, MovieLens-1M, rank 8, ISP": TrainingJob(
+            PMF(rank=8, l2=0.05), AdaGrad(0.05), ml1m().train, minibatch=2500, sync=ISP(0.7), **COMMON
         ),
     }
 

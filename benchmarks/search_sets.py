@@ -56,16 +56,17 @@ def imdb() -> Split:
     return _drawn(datasets.csr(counts[rows], y[rows]), "IMDb's reviews, word counts (real)")
 
 
-def mnist() -> Split:
-    """Odd digits against even ones, pixels of 0 to 255."""
+def mnist(classes: int = 2) -> Split:
+    """Digits modulo ``classes``: odd ones against even ones, or, with 10, each a class. Pixels of 0 to 255."""
     with np.load(data_home() / "mnist" / "mnist.npz") as file:
         parts = [
             datasets.csr(
-                scipy.sparse.csr_matrix(file[f"x_{part}"].reshape(-1, 784), dtype=np.float32), file[f"y_{part}"] % 2
+                scipy.sparse.csr_matrix(file[f"x_{part}"].reshape(-1, 784), dtype=np.float32),
+                file[f"y_{part}"] % classes,
             )
             for part in ("train", "test")
         ]
-    return Split(*parts, "MNIST, odd or even (real)")
+    return Split(*parts, "MNIST, odd or even (real)" if classes == 2 else "MNIST (real)")
 
 
 def _of_scikit_learn(name: str, label: str, positive: Callable[[Any], Any]) -> Callable[[], Split]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from ..bus.messages import Invocation
 from ..data.dataset import Dataset
 from ..data.prepare import Manifest
 from ..driver.launch.data_preparation import JobData
@@ -56,13 +57,13 @@ def packed(job: TrainingJob, objects: MemoryObjects) -> tuple[TrainingJob, Manif
 
 def replica_of(job: TrainingJob, manifest: Manifest, n_workers: int, sync: Sync | None = None) -> Replica:
     """A replica as worker 0 of ``n_workers`` has it."""
+    job = dataclasses.replace(job, sync=sync) if sync is not None else job
+    return Replica(invocation_of(job, manifest, n_workers), manifest)
+
+
+def invocation_of(job: TrainingJob, manifest: Manifest, n_workers: int) -> Invocation:
+    """That of worker 0 of ``n_workers`` in this process."""
     rates = Rates(price_profile(job.prices), job.memory_mb)
-    _, worker, *_ = invocations_of(
-        dataclasses.replace(job, sync=sync) if sync is not None else job,
-        manifest,
-        None,
-        StartingMoney(rates, n_workers, is_local=True),
-        seed=job.seed,
-        **DETACHED,
-    )
-    return Replica(worker, manifest)
+    money = StartingMoney(rates, n_workers, is_local=True)
+    _, worker, *_ = invocations_of(job, manifest, None, money, seed=job.seed, **DETACHED)
+    return worker

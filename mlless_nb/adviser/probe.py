@@ -25,6 +25,7 @@ from ..job.sync import BSP
 from ..storage.objects import MemoryObjects
 from ..worker.minibatch_loader import MinibatchFeed
 from .alone import packed, part_of, replica_of
+from .pace import loop_s
 from .sizes import Sizes
 from .timing import LEAST_TIMED, crowded, loaded_s, timed
 
@@ -119,6 +120,7 @@ def _sizes(
         crowded_apply_s=crowd.apply_s,
         planned_bytes=planned_bytes,
         growth=growth(part, shards),
+        loop_s=loop_s() if is_local(job.backend) else None,
         is_lazy=getattr(part.optimizer, "lazy", False) is True,
     )
 

@@ -34,6 +34,8 @@ class Sizes:
         Power of the number of updates with which their sum grows, see `mlless_nb.job.partitioning.growth`.
     loaded_s : float, optional
         Seconds until an interpreter of functions of this machine has all imports; None: not measured.
+    loop_s : float, optional
+        Processor seconds of a worker's loop here, see `mlless_nb.adviser.pace`; None: not measured.
     is_lazy : bool
         Whether a run's optimiser skips the rows that a minibatch does not touch, where the job leaves that open.
     """
@@ -53,6 +55,7 @@ class Sizes:
     planned_bytes: float | None = None
     growth: float = 1.0
     loaded_s: float | None = None
+    loop_s: float | None = None
     is_lazy: bool = False
 
     def n_rounds(self, n_workers: int) -> int:

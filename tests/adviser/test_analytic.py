@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mlless_nb.adviser import Option, analytic
 from mlless_nb.adviser.constants import constants
-from mlless_nb.adviser.here import here
+from mlless_nb.adviser.here import LOOP_S, here
 from mlless_nb.adviser.sizes import Sizes
 from mlless_nb.money import Rates, price_profile
 from mlless_nb.money.meter import NUSD
@@ -75,6 +75,15 @@ def test_functions_that_take_longer_to_load_start_later_and_are_billed_for_it() 
     functions_usd = 5 * 0.6 * RATES.function_usd_s
     assert slow.usd - quick.usd == pytest.approx(functions_usd + servers_nusd / NUSD, abs=1e-6)
     assert slow.exchange_s == quick.exchange_s
+
+
+def test_what_a_worker_does_beside_its_arithmetic_takes_longer_on_a_slower_machine() -> None:
+    free = dataclasses.replace(SIZES, loaded_s=0.3, minibatch_s=0.0)  # nothing is left but what depends on the loop
+    usual, slow = (here(4, dataclasses.replace(free, loop_s=k * LOOP_S), RATES, cores=2) for k in (1.0, 2.0))
+    assert usual == here(4, free, RATES, cores=2)
+    assert slow.start_s - 0.3 == pytest.approx(2 * (usual.start_s - 0.3))
+    assert slow.compute_s == pytest.approx(2 * usual.compute_s)
+    assert slow.exchange_s == pytest.approx(2 * usual.exchange_s)
 
 
 def test_what_was_measured_of_a_worker_counts_where_it_works_like_that() -> None:
