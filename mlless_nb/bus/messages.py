@@ -125,6 +125,7 @@ class Invocation(Message):
     is_successor: bool = False  # whether it waits until the function that has its slot hands over
     invites: list[list[int]] = field(default_factory=list)  # slots that this function invokes, and their grants
     begun: list[list[float]] = field(default_factory=list)  # slots with other functions, and when they were invoked
+    has_cap: bool = False  # whether the run had a budget when this function was invoked
     speculation: float = 0.0  # a worker this many times slower than the median gets a duplicate; 0: none does
 
     def scatters(self, n_active: int) -> bool:

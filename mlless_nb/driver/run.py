@@ -192,7 +192,7 @@ class TrainingRun:
         if self.job is None:
             raise CommandError(
                 f"run {self.name!r} was read from its record, which does not hold its data: "
-                "mlless_nb.train(job, resume=run) resumes from it"
+                f"mlless_nb.train(job, resume=run) or %%mlless --resume {self.name} resumes from it"
             )
         names = [entry.name for entry in dataclasses.fields(self.job)]
         if unknown := [name for name in changes if name not in names]:

@@ -32,6 +32,7 @@ from .inviting import invite
 from .malloc import keep_memory
 from .package_digest import checked
 from .patience import open_patiently
+from .start_deadline import StartDeadline
 from .succession import await_slot, unused_by
 
 #: Writes to the storage by which a function ends, without a Redis.
@@ -91,11 +92,13 @@ def _run(invocation: Message, storage: Any) -> str:
 
         return serve(invocation, objects)
     nonce = nonce_of(os.getpid(), invocation.invoked_s)
+    rates = _rates(invocation)
+    deadline = StartDeadline(invocation, rates, billed_s())
     store = _open_store(invocation, objects) if invocation.role == "worker" else None
     log = _open_log(invocation, objects, nonce, store)
     is_over = threading.Event()
     try:
-        prepaid = _prepaid(invocation, log, objects, store)
+        prepaid = _prepaid(invocation, rates, log, objects, store)
         if not _begin(invocation, log, prepaid, objects, nonce):
             return ""  # another invocation with the same payload is running
         last_call = partial(_abort_run, invocation, objects)
@@ -107,6 +110,7 @@ def _run(invocation: Message, storage: Any) -> str:
             log.money,
             lambda nusd, part: log.refund(nusd, invocation.slot, part),
         )
+        deadline.lift()
         lease = threading.Thread(target=_keep_lease, args=(invocation, log, is_over), name="mlless-lease", daemon=True)
         if not invocation.is_successor:
             lease.start()  # before the bus, which may be away
@@ -144,6 +148,7 @@ def _run(invocation: Message, storage: Any) -> str:
             leave(log, invocation.job_id, invocation.store, objects)
         return last.encode().decode()
     finally:
+        deadline.lift()
         is_over.set()
         log.close()
 
@@ -229,17 +234,22 @@ def _abort_run(invocation: Invocation, objects: ObjectStore) -> None:
     log.abort(f"the budget was used up before {who} could end", invocation.n_workers, "capped")
 
 
-def _prepaid(invocation: Invocation, log: JobCoordinator, objects: ObjectStore, store: FrameStore | None) -> Prepaid:
-    began, invoked_at_s = time.monotonic(), invocation.launched_at_s + invocation.invoked_s
-    # Until the runtime was started nothing was billed.
-    late_s = min(max(log.now_s() - invoked_at_s, 0.0), billed_s())
-    rates = Rates(
+def _rates(invocation: Invocation) -> Rates:
+    return Rates(
         price_profile(invocation.prices),
         invocation.memory_mb,
         len(invocation.redis_urls),
         invocation.has_broker,
         store_servers(invocation.store),
     )
+
+
+def _prepaid(
+    invocation: Invocation, rates: Rates, log: JobCoordinator, objects: ObjectStore, store: FrameStore | None
+) -> Prepaid:
+    began, invoked_at_s = time.monotonic(), invocation.launched_at_s + invocation.invoked_s
+    # Until the runtime was started nothing was billed.
+    late_s = min(max(log.now_s() - invoked_at_s, 0.0), billed_s())
     # They are made after the bill: the last message, and what returns the money.
     last_puts = 0 if invocation.redis_urls else LAST_PUTS
     margin_nusd = 0 if invocation.redis_urls else request_margin_nusd(rates)

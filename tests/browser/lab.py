@@ -177,12 +177,12 @@ class Notebook:
         self.wait_for_kernel()
 
     def wait_for_kernel(self) -> None:
-        """Wait until the notebook is there and its kernel answers."""
+        """Wait until the notebook is there, nothing lies over it, and its kernel answers."""
         self.page.wait_for_function(
             """() => {
                 const panel = window.jupyterapp?.shell?.currentWidget;
                 return panel?.content?.model && panel.sessionContext?.session?.kernel?.connectionStatus === "connected"
-                    && panel.content.widgets.length > 0;
+                    && panel.content.widgets.length > 0 && !document.getElementById("jupyterlab-splash");
             }""",
             timeout=DEADLINE_S * 1000,
         )
@@ -224,7 +224,9 @@ class Notebook:
         change = "(theme) => window.jupyterapp.commands.execute('apputils:change-theme', { theme })"
         self.page.evaluate(change, f"JupyterLab {name}")
         self.page.wait_for_function(
-            "(light) => document.body.dataset.jpThemeLight === light", arg="true" if name == "Light" else "false"
+            """(light) => document.body.dataset.jpThemeLight === light
+                && !document.getElementById("jupyterlab-splash")""",
+            arg="true" if name == "Light" else "false",
         )
 
     def restart_kernel(self) -> None:

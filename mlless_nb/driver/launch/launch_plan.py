@@ -182,6 +182,7 @@ class LaunchPlan:
             start_key=start_key,
             speculation=job.straggles_from,
             prepared_nusd=self._data.prepared_nusd,
+            has_cap=job.cap_usd is not None,
         )
 
     def invoked_here(self, invocations: list[Invocation]) -> list[Invocation]:

@@ -204,10 +204,10 @@ class Recovery:
 
     def _invocation(self, slot: int, granted: int, run_s: float) -> Invocation:
         """That of another function for ``slot``. A supervisor learns how old the others are: RabbitMQ tells it once."""
+        has_cap = self._telemetry.state.budget_usd is not None
+        begun = [[other, at_s] for other, at_s in self._begun_s.items() if slot == SUPERVISOR and other >= 0]
         one = dataclasses.replace(self._of_slot[slot], granted_nusd=granted, invoked_s=run_s)
-        if slot != SUPERVISOR:
-            return one
-        return dataclasses.replace(one, begun=[[other, at_s] for other, at_s in self._begun_s.items() if other >= 0])
+        return dataclasses.replace(one, has_cap=has_cap, begun=begun)
 
     def replace(self, lost: Sequence[int], reason: str, *, goes_back: bool = True) -> None:
         """Go on from the newest checkpoint, with new functions for the ``lost`` workers.

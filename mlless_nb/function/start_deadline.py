@@ -1,0 +1,62 @@
+"""A function that starts while its servers are silent ends before it has spent more than it was granted.
+
+From its claim on `Prepaid.watch` sees to that, which asks for more in time. A request of the start may wait for a silent
+server for minutes, and nothing is known then but the grant that the invocation brings. On this machine the driver ends
+functions whose servers are silent.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+
+from ..bus.messages import Invocation
+from ..exchange.factory import is_silent
+from ..money import Rates
+
+#: Seconds before the grant is used up at which the servers are asked whether they answer, and seconds for the answer.
+ASK_S = 0.5
+#: Seconds between two such questions to servers that answer: then the function asks for more itself.
+PAUSE_S = 0.25
+#: How a process ends that may spend no more.
+USED_UP = 75
+
+
+class StartDeadline:
+    """The deadline of one function's start; it is over with `lift`.
+
+    Parameters
+    ----------
+    invocation : Invocation
+    rates : Rates
+    billed_s : float
+        Seconds that are on the function's bill already; infinity where that is not known.
+    end : callable
+        Ends this process at once, with a status.
+    """
+
+    def __init__(
+        self, invocation: Invocation, rates: Rates, billed_s: float, end: Callable[[int], object] = os._exit
+    ) -> None:
+        self._redis_urls, self._end, self._is_lifted = invocation.redis_urls, end, threading.Event()
+        is_supervisor = invocation.role == "supervisor"
+        kept_nusd = invocation.end_margin_nusd + invocation.coordination_nusd + invocation.store_end_nusd
+        kept_nusd += rates.outliving_nusd if is_supervisor else 0
+        granted_s = rates.seconds_for(invocation.granted_nusd - kept_nusd, with_servers=is_supervisor)
+        self._ask_at_s = time.monotonic() + granted_s - ASK_S - (billed_s if billed_s < granted_s else 0.0)
+        if invocation.has_cap and invocation.redis_urls and not invocation.n_cores:
+            threading.Thread(target=self._watch, name="mlless-start", daemon=True).start()
+
+    def lift(self) -> None:
+        """The function has started."""
+        self._is_lifted.set()
+
+    def _watch(self) -> None:
+        wait_s = max(self._ask_at_s - time.monotonic(), 0.0)
+        while not self._is_lifted.wait(wait_s):
+            if is_silent(self._redis_urls[0], ASK_S) and not self._is_lifted.is_set():
+                self._end(USED_UP)
+                return
+            wait_s = PAUSE_S

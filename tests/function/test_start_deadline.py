@@ -1,0 +1,101 @@
+"""A function whose servers are silent while it starts ends before it has spent more than its grant."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+from engine.threads import Job
+from servers import RedisProcess
+
+from mlless_nb import BSP, PMF, SGD
+from mlless_nb.bus.messages import Invocation
+from mlless_nb.exchange.factory import is_silent
+from mlless_nb.function import start_deadline
+from mlless_nb.function.start_deadline import USED_UP, StartDeadline
+from mlless_nb.money import Rates, price_profile
+from mlless_nb.money.meter import NUSD
+
+RATES = Rates(price_profile("aws-lambda-x86"), 1024, 1, False)
+#: Runs the function of a payload, as a cloud's runtime does.
+FUNCTION = """
+import sys
+from lithops import Storage
+from mlless_nb.function.entry import run_function
+run_function(sys.stdin.read(), Storage(config={"lithops": {"backend": "localhost", "storage": "localhost"}}))
+"""
+
+
+def invocation_of(server: RedisProcess, seconds: float, **changes: object) -> Invocation:
+    """That of a worker on a cloud, with a budget, whose grant pays for so many seconds."""
+    plain = Job(PMF(rank=2), SGD(0.2), BSP(), 2, 5, "mean", {}).invocation(0)
+    granted_nusd = round(seconds * RATES.function_usd_s * NUSD) + 1000
+    cloud = {"redis_urls": [server.url], "bus_url": server.url, "has_cap": True, "n_cores": 0, "prices": "aws-lambda-x86"}
+    return dataclasses.replace(plain, granted_nusd=granted_nusd, **{**cloud, **changes})  # type: ignore[arg-type]
+
+
+def paused(server: RedisProcess) -> RedisProcess:
+    assert server.process is not None
+    os.kill(server.process.pid, signal.SIGSTOP)
+    return server
+
+
+def test_a_silent_server_is_not_waited_for_beyond_the_grant(own_redis: RedisProcess) -> None:
+    ended, statuses = threading.Event(), list[int]()
+
+    def end(status: int) -> None:
+        statuses.append(status)
+        ended.set()
+
+    StartDeadline(invocation_of(paused(own_redis), 1.0), RATES, 0.0, end)
+    assert ended.wait(60.0)
+    assert statuses == [USED_UP]
+
+
+def test_a_server_that_answers_is_left_to_the_function(
+    own_redis: RedisProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = threading.Semaphore(0)
+
+    def note(redis_url: str, within_s: float) -> bool:
+        del within_s
+        answer = is_silent(redis_url, 60.0)
+        asked.release()
+        return answer
+
+    monkeypatch.setattr(start_deadline, "is_silent", note)
+    statuses = list[int]()
+    deadline = StartDeadline(invocation_of(own_redis, 0.6), RATES, 0.0, statuses.append)
+    for _ in range(3):
+        assert asked.acquire(timeout=60.0)
+    deadline.lift()
+    assert statuses == []
+
+
+@pytest.mark.parametrize("changes", [{"has_cap": False}, {"n_cores": 2}, {"redis_urls": []}])
+def test_only_a_budget_on_a_cloud_needs_it(own_redis: RedisProcess, changes: dict[str, object]) -> None:
+    StartDeadline(invocation_of(own_redis, 0.1, **changes), RATES, 0.0, lambda status: None)
+    assert "mlless-start" not in [thread.name for thread in threading.enumerate()]
+
+
+@pytest.mark.parametrize("password", ["", "wrong:word@"])
+def test_a_server_that_refuses_is_not_silent(own_redis: RedisProcess, password: str) -> None:
+    assert not is_silent(own_redis.url.replace("redis://", f"redis://{password}"), 60.0)
+
+
+def test_a_server_that_is_gone_is_silent(own_redis: RedisProcess) -> None:
+    own_redis.kill()
+    assert is_silent(own_redis.url, 1.0)
+
+
+def test_the_function_itself_ends(own_redis: RedisProcess) -> None:
+    payload = invocation_of(paused(own_redis), 3.0).encode().decode()
+    done = subprocess.run(
+        [sys.executable, "-c", FUNCTION], input=payload, text=True, capture_output=True, timeout=120, check=False
+    )
+    assert done.returncode == USED_UP, done.stderr[-2000:]
