@@ -13,6 +13,7 @@ from .memory_hub import MemoryHub
 from .plan import NO_PLAN, Plan
 from .protocol import KINDS, MODEL, WAIT_POLL_S, Arrival, Closing, Exchanged, Frame, FrameKey, RoundRequest
 from .restarts import FROM_THE_START, Aborted, Fenced, LostData, Restart, Restarted
+from .standing import Standing
 from .step_report import LateArrival, Report, StepEntry
 
 
@@ -85,9 +86,10 @@ class MemoryCoordinator:
                 hub.roll_back(step, replaced, origin)
             return hub.restart
 
-    def identities(self) -> list[str]:
+    def standing(self, slots: list[int]) -> Standing:
         """See `Coordinator`."""
-        return [self._hub.identity]
+        identities = [self._hub.identity]
+        return Standing(self.read_plan(), self.at_work(slots), self.money()[1], self.restart(), identities)
 
     def release(self, slot: int) -> None:
         """See `Coordinator`."""

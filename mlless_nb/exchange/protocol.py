@@ -21,6 +21,7 @@ from ..money.request import BudgetRequest
 from .frame_count import CountsFrames
 from .plan import NO_PLAN, Plan
 from .restarts import FROM_THE_START, Restart
+from .standing import Standing
 from .step_report import LateArrival, Report, StepEntry
 
 #: Seconds between two polls of the run's state while a worker waits.
@@ -197,8 +198,8 @@ class Coordinator(CountsFrames, Protocol):
         the run was aborted.
         """
 
-    def identities(self) -> list[str]:
-        """What changes when a server is restarted, one for each: its data may be older then, or gone."""
+    def standing(self, slots: list[int]) -> Standing:
+        """Where the run stands, and who is `at_work` on ``slots``; raises `LostData` if the job's data was lost."""
 
     def release(self, slot: int) -> None:
         """Let another invocation claim ``slot`` (-1: the supervisor's), which is lost, while the others go on."""

@@ -20,6 +20,7 @@ from mlless_nb.driver.recovery.fault_handling import FaultHandler
 from mlless_nb.driver.recovery.recovery import Recovery
 from mlless_nb.exchange import FROM_THE_START, SUPERVISOR
 from mlless_nb.exchange.plan import NO_PLAN
+from mlless_nb.exchange.standing import Standing
 from mlless_nb.function import inviting
 from mlless_nb.money import Rates, price_profile
 from mlless_nb.money.start import StartingMoney
@@ -93,10 +94,9 @@ def replaced(
 ) -> tuple[list[int], str]:
     """The slots that the driver invokes in a run of four workers, and what it tells."""
     invoked: list[Invocation] = []
-    log = SimpleNamespace(
-        identities=list,
+    log: Any = SimpleNamespace(
+        standing=lambda slots: Standing(NO_PLAN, log.at_work(slots), 0, FROM_THE_START, []),
         restart=lambda: FROM_THE_START,
-        read_plan=lambda: NO_PLAN,
         reserve=lambda nusd, *_: nusd,
         reserve_start=lambda nusd, request_id: True,
         money=lambda: (None, 0),

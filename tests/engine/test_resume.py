@@ -144,7 +144,9 @@ def test_more_money_for_a_capped_run_found_on_disk(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(runs, "_ended", [])  # as in another notebook
     found = mlless_nb.attach("capped")
     assert found.job is None
-    with pytest.raises(CommandError, match=r"mlless_nb.train\(job, resume=run\) or %%mlless --resume \w+ resumes from it"):
+    with pytest.raises(
+        CommandError, match=r"mlless_nb.train\(job, resume=run\) or %%mlless --resume \w+ resumes from it"
+    ):
         found.resume()
     for run in (found, capped.id):
         rest = go_on(run, stop=Stop(steps=20), name="more")

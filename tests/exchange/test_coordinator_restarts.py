@@ -191,6 +191,21 @@ def test_a_slot_is_handed_over(make: Make) -> None:  # noqa: F811
     assert driver.read_plan().hand_overs == driver.read_plan().handed_over == {}
 
 
+def test_where_a_run_stands_is_read_at_once(make: Make) -> None:  # noqa: F811
+    driver, logs = make("driver"), three(make)
+    before = driver.standing([])
+    assert (before.plan, before.at_work, before.restart) == (driver.read_plan(), {}, FROM_THE_START)
+    assert before.identities == make("another").standing([]).identities
+    logs[0].refund(10, 0)
+    driver.announce_stop("stopped", "enough")
+    restart = driver.roll_back(FROM_THE_START, 0, [2], 3)
+    standing = driver.standing([-1, *ALL])
+    assert standing == (driver.read_plan(), {1: "worker 1"}, driver.money()[1], restart, before.identities)
+    driver.delete()
+    with pytest.raises(LostData):
+        driver.standing(ALL)
+
+
 def test_a_slot_whose_money_is_settled_is_at_work_no_more_until_it_is_released(make: Make) -> None:  # noqa: F811
     driver, logs = make("driver"), three(make)
     logs[0].refund(10, 0)

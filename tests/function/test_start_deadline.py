@@ -35,7 +35,13 @@ def invocation_of(server: RedisProcess, seconds: float, **changes: object) -> In
     """That of a worker on a cloud, with a budget, whose grant pays for so many seconds."""
     plain = Job(PMF(rank=2), SGD(0.2), BSP(), 2, 5, "mean", {}).invocation(0)
     granted_nusd = round(seconds * RATES.function_usd_s * NUSD) + 1000
-    cloud = {"redis_urls": [server.url], "bus_url": server.url, "has_cap": True, "n_cores": 0, "prices": "aws-lambda-x86"}
+    cloud = {
+        "redis_urls": [server.url],
+        "bus_url": server.url,
+        "has_cap": True,
+        "n_cores": 0,
+        "prices": "aws-lambda-x86",
+    }
     return dataclasses.replace(plain, granted_nusd=granted_nusd, **{**cloud, **changes})  # type: ignore[arg-type]
 
 

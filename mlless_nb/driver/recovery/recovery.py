@@ -91,7 +91,7 @@ class Recovery:
         self._begun_s: dict[int, float] = {}  # when slots got new functions, seconds after the run
         self._ended: set[int] = set()  # slots that were at work once, and are not at work any more
         self._noted = self.restart  # as of the newest look
-        self._identities = services.log.identities()
+        self._identities = services.log.standing([]).identities
         self.n_replaced, self._furthest, self._n_stuck = 0, -1, Counter[int]()
         # Whether a step log was lost: checkpoints of steps that nobody has heard of would leave a gap in the rows.
         self._is_restored = False
@@ -124,11 +124,10 @@ class Recovery:
 
     def note(self) -> None:
         """Note the plan, which `restore` needs, and who is at work. Raises `LostData`."""
-        log = self._services.log
-        plan, at_work = log.read_plan(), log.at_work([SUPERVISOR, *range(self._n_workers)])
-        reserved_nusd = log.money()[1]  # the supervisor tells of it, too, but not while it is lost
-        restart = log.restart()  # what was read is that of the run, unless its data is lost
-        if log.identities() != self._identities:
+        # The supervisor tells of the money, too, but not while it is lost.
+        standing = self._services.log.standing([SUPERVISOR, *range(self._n_workers)])
+        plan, at_work, reserved_nusd, restart, identities = standing
+        if identities != self._identities:
             raise LostData("a server was restarted")
         if restart == self._noted:  # else who was replaced is not at work yet, or the servers have forgotten who is
             self._ended |= self._at_work.keys()
@@ -278,7 +277,7 @@ class Recovery:
         log.renew("driver", 4 * self._of_slot[SUPERVISOR].lease_s)
         log.create(cap_nusd=cap, reserved_nusd=reserved, restart=self.restart, plan=plan)
         self.payments.reserved_nusd = reserved
-        identities = log.identities()
+        identities = log.standing([]).identities
         replaced = [slot for slot in self._to_replace(gone, step, is_restored=True) if slot >= 0]
         if replaced and is_stored:
             replaced = []  # their work is done

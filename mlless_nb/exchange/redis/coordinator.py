@@ -17,10 +17,12 @@ from ..protocol import Arrival, Closing, Exchanged, Frame, FrameKey, RoundReques
 from ..restarts import FROM_THE_START, LostData, Restart, rounds_prefix
 from ..seals import Seal, SealedRounds, WorkerRounds
 from ..slots import role_of
+from ..standing import Standing
 from ..step_report import LateArrival, StepEntry
 from ..stores import FrameStore, StoredRounds
 from .arrivals import GONE, Arrivals, aborted_of, fence_of, restart_of
 from .rounds import Rounds
+from .standing import standing_of
 from .step_log import StepLogReader
 
 #: Seconds until an unused key expires, also if the run's processes were killed.
@@ -195,9 +197,9 @@ class RedisCoordinator:
                     self._delete_keys(shard, past + kind)
         return restart
 
-    def identities(self) -> list[str]:
+    def standing(self, slots: list[int]) -> Standing:
         """See `Coordinator`."""
-        return [str(shard.info("server")["run_id"]) for shard in self._shards]
+        return standing_of(self._shards, self._key, slots, self.generation)
 
     def release(self, slot: int) -> None:
         """See `Coordinator`."""

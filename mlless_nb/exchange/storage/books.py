@@ -13,6 +13,7 @@ from ...storage.conditional import Conditional
 from ..plan import Plan
 from ..restarts import Aborted, LostData, Restart
 from ..slots import SUPERVISOR, role_of
+from ..standing import Standing
 from ..stores.storage import StorageStore
 from .leases import Leases
 from .state import GONE, Cell, JobState
@@ -180,9 +181,9 @@ class Books:
         self._leases.bury(role_of(slot))
         self._storage.objects.delete([self._claim_key(slot)])
 
-    def identities(self) -> list[str]:
+    def standing(self, slots: list[int]) -> Standing:
         """See `Coordinator`. A storage does not lose what it has confirmed."""
-        return []
+        return Standing(self.read_plan(), self.at_work(slots), self.money()[1], self.restart(), [])
 
     def announce_stop(self, status: str, reason: str) -> Plan:
         """See `Coordinator`."""
