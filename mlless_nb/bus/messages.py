@@ -48,12 +48,11 @@ class Message:
             raise DecodeError(f"a message of {len(body)} bytes; the most is {MAX_BYTES}")
         try:
             fields = json.loads(body)
-            kind = KINDS[fields.pop("kind")]
-            message = kind(**fields)
+            message = KINDS[fields.pop("kind")](**fields)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise DecodeError(f"not a message of ours: {type(error).__name__}") from None
         if not isinstance(message, cls):
-            raise DecodeError(f"a {kind.__name__} where a {cls.__name__} was expected")
+            raise DecodeError(f"a {type(message).__name__} where a {cls.__name__} was expected")
         message._check()
         return message
 

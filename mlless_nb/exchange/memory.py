@@ -86,10 +86,14 @@ class MemoryCoordinator:
                 hub.roll_back(step, replaced, origin)
             return hub.restart
 
+    def identities(self) -> list[str]:
+        """See `Coordinator`."""
+        return [self._hub.identity]
+
     def standing(self, slots: list[int]) -> Standing:
         """See `Coordinator`."""
-        identities = [self._hub.identity]
-        return Standing(self.read_plan(), self.at_work(slots), self.money()[1], self.restart(), identities)
+        known = self.read_plan(), self.at_work(slots), self.money()[1], self.restart()
+        return Standing(*known, self.identities())
 
     def release(self, slot: int) -> None:
         """See `Coordinator`."""

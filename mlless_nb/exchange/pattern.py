@@ -22,8 +22,8 @@ from typing import Any, Literal
 from redis.exceptions import RedisError
 
 from ..errors import ServiceError
+from .redis.client import connect
 from .redis.connection import PipelinedConnection
-from .redis.coordinator import connect
 
 Pattern = Literal["broadcast", "scatter-reduce"]
 

@@ -198,6 +198,9 @@ class Coordinator(CountsFrames, Protocol):
         the run was aborted.
         """
 
+    def identities(self) -> list[str]:
+        """What changes when a server is restarted, one for each: its data may be older then, or gone."""
+
     def standing(self, slots: list[int]) -> Standing:
         """Where the run stands, and who is `at_work` on ``slots``; raises `LostData` if the job's data was lost."""
 
@@ -297,11 +300,7 @@ class Coordinator(CountsFrames, Protocol):
         """The rounds of a quorum from that of ``part`` on that are complete already, in the order of their steps.
 
         Does not arrive. For a worker that has read all earlier rounds. The list may end before the newest complete one.
-
-        Raises
-        ------
-        Aborted
-            Also if the worker is so late that the round is no longer kept.
+        Raises `Aborted` also if the worker is so late that the round is no longer kept.
         """
 
     def put_model(self, frame: bytes) -> None:

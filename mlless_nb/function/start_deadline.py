@@ -1,8 +1,8 @@
 """A function that starts while its servers are silent ends before it has spent more than it was granted.
 
-From its claim on `Prepaid.watch` sees to that, which asks for more in time. A request of the start may wait for a silent
-server for minutes, and nothing is known then but the grant that the invocation brings. On this machine the driver ends
-functions whose servers are silent.
+From its claim on `Prepaid.watch` sees to that, which asks for more in time. A request of the start may wait for
+minutes for a silent server, and nothing is known then but the grant that the invocation brings. On this machine the
+driver ends functions whose servers are silent.
 """
 
 from __future__ import annotations

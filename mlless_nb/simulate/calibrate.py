@@ -19,8 +19,8 @@ from ..data.prepare import Manifest, pack
 from ..driver.launch.invocations import DETACHED, invocations_of
 from ..driver.servers.embedded_redis import EmbeddedRedis
 from ..exchange import RedisCoordinator
+from ..exchange.redis.client import connect
 from ..exchange.redis.connection import PipelinedConnection
-from ..exchange.redis.coordinator import connect
 from ..exchange.stats import NO_STATS
 from ..exchange.step_report import Report
 from ..job.limits import Stop

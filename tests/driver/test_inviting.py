@@ -95,6 +95,7 @@ def replaced(
     """The slots that the driver invokes in a run of four workers, and what it tells."""
     invoked: list[Invocation] = []
     log: Any = SimpleNamespace(
+        identities=list,
         standing=lambda slots: Standing(NO_PLAN, log.at_work(slots), 0, FROM_THE_START, []),
         restart=lambda: FROM_THE_START,
         reserve=lambda nusd, *_: nusd,

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from mlless_nb.errors import DecodeError
 from mlless_nb.exchange import Frame, RedisCoordinator
 from mlless_nb.exchange.frame_count import FrameCount
-from mlless_nb.exchange.redis.coordinator import connect
+from mlless_nb.exchange.redis.client import connect
 from mlless_nb.exchange.seals import SEAL_BYTES, Seal
 from mlless_nb.exchange.stores import FrameStore, MemcachedStore, ServerStore
 from mlless_nb.storage.objects import MemoryObjects

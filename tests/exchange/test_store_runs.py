@@ -16,7 +16,7 @@ from mlless_nb import BSP, ISP, PMF, SGD, SSP
 from mlless_nb.bus import open_bus
 from mlless_nb.bus.messages import Failed, Left
 from mlless_nb.exchange import RedisCoordinator
-from mlless_nb.exchange.redis.coordinator import connect
+from mlless_nb.exchange.redis.client import connect
 from mlless_nb.exchange.stores import FrameStore, open_store
 from mlless_nb.job.sync import Sync
 from mlless_nb.money import Rates, price_profile

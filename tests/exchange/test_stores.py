@@ -18,7 +18,7 @@ from mlless_nb import ServiceError
 from mlless_nb.exchange import Aborted, RedisCoordinator
 from mlless_nb.exchange.factory import leave
 from mlless_nb.exchange.protocol import key_prefix
-from mlless_nb.exchange.redis.coordinator import connect
+from mlless_nb.exchange.redis.client import connect
 from mlless_nb.exchange.stores import (
     DynamoDBStore,
     FrameStore,

@@ -23,8 +23,9 @@ from .clock import Clock, Condition, Process, SimThread, current
 #: The requests that do not wait at the server.
 REQUESTS = (
     *("create", "delete", "now_s", "renew", "alive", "at_work", "settled", "bury", "restart", "roll_back"),
-    *("standing", "release", "hand_over", "read_plan", "announce_checkpoint", "announce_leave", "announce_hand_over"),
-    *("announce_stop", "abort", "aborted", "money", "reserve_start", "start_grant", "refund", "set_cap", "claim"),
+    *("identities", "standing", "release", "hand_over", "read_plan", "announce_checkpoint", "announce_leave"),
+    *("announce_hand_over", "announce_stop", "abort", "aborted", "money", "reserve_start", "start_grant", "refund"),
+    *("set_cap", "claim"),
     *("publish", "publish_and_poll", "frames", "catch_up", "put_model", "get_model", "announce_quorum"),
 )
 

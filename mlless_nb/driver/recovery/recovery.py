@@ -91,7 +91,7 @@ class Recovery:
         self._begun_s: dict[int, float] = {}  # when slots got new functions, seconds after the run
         self._ended: set[int] = set()  # slots that were at work once, and are not at work any more
         self._noted = self.restart  # as of the newest look
-        self._identities = services.log.standing([]).identities
+        self._identities = services.log.identities()
         self.n_replaced, self._furthest, self._n_stuck = 0, -1, Counter[int]()
         # Whether a step log was lost: checkpoints of steps that nobody has heard of would leave a gap in the rows.
         self._is_restored = False
@@ -277,7 +277,7 @@ class Recovery:
         log.renew("driver", 4 * self._of_slot[SUPERVISOR].lease_s)
         log.create(cap_nusd=cap, reserved_nusd=reserved, restart=self.restart, plan=plan)
         self.payments.reserved_nusd = reserved
-        identities = log.standing([]).identities
+        identities = log.identities()
         replaced = [slot for slot in self._to_replace(gone, step, is_restored=True) if slot >= 0]
         if replaced and is_stored:
             replaced = []  # their work is done

@@ -7,8 +7,6 @@ from collections.abc import Callable, Sequence
 from importlib import resources
 
 import redis
-from redis.backoff import ExponentialBackoff
-from redis.retry import Retry
 
 from ...money.request import SHARES
 from ...redaction import scrubbed
@@ -21,8 +19,9 @@ from ..standing import Standing
 from ..step_report import LateArrival, StepEntry
 from ..stores import FrameStore, StoredRounds
 from .arrivals import GONE, Arrivals, aborted_of, fence_of, restart_of
+from .client import connect
 from .rounds import Rounds
-from .standing import standing_of
+from .standing import identities_of, standing_of
 from .step_log import StepLogReader
 
 #: Seconds until an unused key expires, also if the run's processes were killed.
@@ -33,18 +32,6 @@ ANSWER_KEPT_S = 300
 
 def _script(name: str) -> str:
     return (resources.files(__package__) / f"{name}.lua").read_text("utf-8")
-
-
-def connect(url: str) -> redis.Redis:
-    """A client for ``url`` that repeats a command if the connection was lost; all our commands are safe to repeat."""
-    return redis.Redis.from_url(
-        url,
-        socket_timeout=15,
-        socket_connect_timeout=5,
-        protocol=2,
-        retry=Retry(ExponentialBackoff(cap=0.5, base=0.02), 4),
-        retry_on_error=[redis.ConnectionError, redis.TimeoutError],
-    )
 
 
 class RedisCoordinator:
@@ -196,6 +183,10 @@ class RedisCoordinator:
                 for kind in kinds:
                     self._delete_keys(shard, past + kind)
         return restart
+
+    def identities(self) -> list[str]:
+        """See `Coordinator`."""
+        return identities_of(self._shards)
 
     def standing(self, slots: list[int]) -> Standing:
         """See `Coordinator`."""

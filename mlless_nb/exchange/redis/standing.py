@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import redis
 
@@ -10,6 +11,15 @@ from ..plan import Plan
 from ..restarts import LostData
 from ..standing import Standing
 from .arrivals import GONE, restart_of
+
+
+def identities_of(shards: Sequence[redis.Redis]) -> list[str]:
+    """See `Coordinator.identities`."""
+    return [_identity(shard.info("server")) for shard in shards]
+
+
+def _identity(server: dict[str, Any]) -> str:
+    return str(server["run_id"])
 
 
 def standing_of(
@@ -28,5 +38,5 @@ def standing_of(
         raise LostData(GONE)
     found = zip(slots, claims, refunds, strict=True)
     at_work = {slot: nonce.decode() for slot, nonce, refund in found if nonce is not None and refund is None}
-    identities = [str(info["run_id"]) for info in (server, *(shard.info("server") for shard in others))]
+    identities = [_identity(server), *identities_of(others)]
     return Standing(Plan.decode(plan or ""), at_work, int(reserved), restart_of(fence, generation), identities)

@@ -181,8 +181,12 @@ class Books:
         self._leases.bury(role_of(slot))
         self._storage.objects.delete([self._claim_key(slot)])
 
-    def standing(self, slots: list[int]) -> Standing:
+    def identities(self) -> list[str]:
         """See `Coordinator`. A storage does not lose what it has confirmed."""
+        return []
+
+    def standing(self, slots: list[int]) -> Standing:
+        """See `Coordinator`."""
         return Standing(self.read_plan(), self.at_work(slots), self.money()[1], self.restart(), [])
 
     def announce_stop(self, status: str, reason: str) -> Plan:

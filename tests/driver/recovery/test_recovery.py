@@ -18,6 +18,7 @@ from mlless_nb.driver.recovery.recovery import Recovery
 from mlless_nb.driver.recovery.unrecoverable import Unrecoverable
 from mlless_nb.exchange import FROM_THE_START, SUPERVISOR, MemoryCoordinator, MemoryHub, Plan, Restart
 from mlless_nb.exchange.plan import NO_PLAN
+from mlless_nb.exchange.standing import Standing
 from mlless_nb.money import Rates, price_profile
 from mlless_nb.money.start import StartingMoney
 from mlless_nb.storage.objects import MemoryObjects
@@ -33,8 +34,7 @@ def recovery(log: dict[str, Any], launcher: dict[str, Any]) -> Recovery:
     always = {
         "identities": list,
         "restart": lambda: FROM_THE_START,
-        "read_plan": lambda: NO_PLAN,
-        "money": lambda: (None, 7_000),
+        "standing": lambda slots: Standing(NO_PLAN, log["at_work"](slots), 7_000, FROM_THE_START, []),
     }
     stands_on: Any = SimpleNamespace(
         log=SimpleNamespace(**{**always, **log}), launcher=SimpleNamespace(newest="M000", **launcher), dues=None

@@ -24,7 +24,7 @@ from mlless_nb.driver.servers import redis_user
 from mlless_nb.driver.servers.redis_user import RedisUser, remove_left
 from mlless_nb.driver.servers.services import Services
 from mlless_nb.exchange import RedisCoordinator
-from mlless_nb.exchange.redis.coordinator import connect
+from mlless_nb.exchange.redis.client import connect
 
 PASSWORD = "planted-redis-password"
 
