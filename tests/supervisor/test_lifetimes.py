@@ -126,7 +126,7 @@ def test_a_slot_that_a_waiting_successor_has_taken_instead_of_a_replacement_is_a
 
 
 @given(st.integers(1, 10**7), st.integers(0, 10**9), st.floats(1e3, 1e7))
-def test_checkpoints_are_early_and_cost_one_percent(nusd: int, n_bytes: int, rate_nusd_s: float) -> None:
+def test_checkpoints_are_early_and_cost_half_a_percent(nusd: int, n_bytes: int, rate_nusd_s: float) -> None:
     times = CheckpointTimes(nusd, n_bytes)
     n, first_s = 0, None
     for tenth in range(3000):
