@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
+from ..plain_text import PlainText
 from ..plurals import count
 from ..telemetry.live import LIVE
 from .comparison import plotly_bundle, shown
@@ -57,13 +58,13 @@ def _failures(sweep: Any) -> list[str]:
     return [f"{trial.name} failed: {trial.reason}" for trial in failed[:FAILURES]]
 
 
-def as_text(sweep: Any) -> str:
+def as_text(sweep: Any) -> PlainText:
     """The leaderboard as lines."""
     lines = [sentence(sweep)]
     if not sweep.is_live and sweep.reason:
         lines.append(sweep.reason)
     rows = _rows(sweep)
-    return "\n".join([*lines, text_table(_head(sweep), rows, 1), *_failures(sweep)] if rows else lines)
+    return PlainText("\n".join([*lines, text_table(_head(sweep), rows, 1), *_failures(sweep)] if rows else lines))
 
 
 def as_html(sweep: Any) -> str:

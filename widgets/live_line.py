@@ -7,7 +7,7 @@ import time
 from typing import Any, TextIO
 
 from ..plurals import count
-from ..telemetry.live import RunState
+from ..telemetry.live import Event, RunState
 from .forecast import progress_of
 from .format import rough_metric, rounded, usd
 from .rows import Rows
@@ -20,6 +20,8 @@ FIRST_LINE_S, LINE_EVERY_S = 1.0, 10.0
 #: Longest sleep of the main thread while it waits, seconds, so that an interrupt is handled at once.
 _POLL_S = 0.05
 _CLEAR = "\r\x1b[K"
+#: Events that are printed at a time, the newest ones: a fault may bring many.
+MOST_EVENTS = 5
 
 
 def live_parts(state: RunState, recent: Rows) -> list[str]:
@@ -67,7 +69,9 @@ def follow(run: Any, to: TextIO) -> None:
     """
     is_rewritten = to.isatty()
     gap_s = REDRAW_S if is_rewritten else FIRST_LINE_S
+    clear = _CLEAR if is_rewritten else ""
     seen, is_foretold, next_line = 0, False, time.monotonic() + (0.0 if is_rewritten else gap_s)
+    told: tuple[Event, ...] = ()
     try:
         if not is_rewritten:
             print(line_of(run.telemetry.state), file=to, flush=True)
@@ -75,7 +79,10 @@ def follow(run: Any, to: TextIO) -> None:
             seen = run.telemetry.wait_for_change(seen, _POLL_S)
             if state.estimate and not is_foretold:
                 is_foretold = True
-                print(f"{_CLEAR if is_rewritten else ''}{state.name}: {estimate_text(state)}", file=to, flush=True)
+                print(f"{clear}{state.name}: {estimate_text(state)}", file=to, flush=True)
+            for event in _newer(state.events, told)[-MOST_EVENTS:]:
+                print(f"{clear}{state.name}: {event.text}", file=to, flush=True)
+            told = state.events
             if time.monotonic() < next_line:
                 continue
             recent = run.telemetry.rows_since(max(run.telemetry.n_rows - RECENT_ROWS, 0))
@@ -89,3 +96,10 @@ def follow(run: Any, to: TextIO) -> None:
     finally:
         if is_rewritten:
             print(_CLEAR, end="", file=to, flush=True)
+
+
+def _newer(events: tuple[Event, ...], told: tuple[Event, ...]) -> tuple[Event, ...]:
+    """Those of ``events`` that came after ``told``, of which the oldest may not be kept any more."""
+    newest = told[-1] if told else None
+    after = next((at + 1 for at in reversed(range(len(events))) if events[at] is newest), 0)
+    return events[after:]

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ..plain_text import PlainText
 from .access import access_to
 from .forecast import forecast_lines
 from .format import metric, usd
@@ -50,7 +51,7 @@ def static_bundle(run: Any, card: str = "") -> dict[str, str]:
     }
 
 
-def text_summary(run: Any, next_text: str | None = None) -> str:
+def text_summary(run: Any, next_text: str | None = None) -> PlainText:
     """The run now in a few lines of plain text.
 
     ``next_text`` says what may be done after the end; None: what can be done here.
@@ -67,7 +68,7 @@ def text_summary(run: Any, next_text: str | None = None) -> str:
     lines += [f"  {'Asked for':<20}{sentence}" for sentence in view["pending"]]
     if not state.is_live:
         lines += [f"  {name:<20}{text}" for name, text in _last_lines(view, cost_text(run.cost), next_text) if text]
-    return "\n".join(lines)
+    return PlainText("\n".join(lines))
 
 
 def _last_lines(view: dict[str, Any], cost: str, next_text: str | None) -> list[tuple[str, str]]:
@@ -87,6 +88,7 @@ def _facts(view: dict[str, Any]) -> list[tuple[str, str]]:
         *([("Expected", view["estimate"].partition(": ")[2])] if view["estimate"] else []),
         (view["metric_label"], view["metric_text"] + note),
         *([("Best", view["best_text"].removeprefix("best "))] if view["best_text"] else []),
+        *([("Compare", view["base_text"])] if view["base_text"] else []),
         *([("Result", view["shortfall"])] if view["shortfall"] else []),
         ("Workers", f"{view['workers_text']} {view['workers_note']}"),
         ("Spent", f"{view['spent_text']} {view['spent_note']}, {price}"),

@@ -126,7 +126,8 @@ def _begin(
     if cap is not None and bought < (math.inf if needed is None else needed):
         lasts = seconds(own.seconds(bought))
         if needed is None:
-            return f"the budget of {usd(cap)} lasts about {lasts}{of}, {count(bought)}{sooner}"
+            all_of_it = ", all of which a run without a stop rule spends" if stop.is_empty else ""
+            return f"the budget of {usd(cap)} lasts about {lasts}{of}, {count(bought)}{sooner}{all_of_it}"
         ends = f"the budget ends it in epoch {math.floor(bought) + 1:,} of {round(needed, 1):,g}{sooner}"
         return f"about {usd(cap)} and {lasts}{of}: {ends}"
     if needed is None:

@@ -90,7 +90,7 @@ def doubts_of_ratings(users: Int32, items: Int32, ratings: Float32) -> list[str]
         doubts.append(
             f"users, items: {n_again:,} of {first}{count(n_compared, 'rating')} "
             f"{'is' if n_again == 1 else 'are'} of a user and an item that an earlier one is of, and all count; keep "
-            "one of each pair, as by frame.drop_duplicates([user, item]), or their mean, unless that is meant"
+            "one of each pair, or their mean, unless that is meant: held-out rows repeat training rows otherwise"
         )
     return doubts
 

@@ -13,6 +13,7 @@ from ..job.limits import Budget
 from ..money.book import MOST_NUSD, Book, Kind, RunEntry, Standing, dollars
 from ..money.ledger import Ledger
 from ..money.meter import NUSD, to_nusd
+from ..plain_text import PlainText
 from ..plurals import count
 from ..telemetry.record import last_spent_usd, recorded_cost_usd, runs_folder
 from ..validation import check_flag, plain
@@ -81,7 +82,7 @@ class Spending:
         standing = self.standing
         older = standing.budget.n_folded
         lines = [f"  {count(older, 'older run')}: {dollars(standing.budget.folded_nusd)}"] if older else []
-        return "\n".join([standing.describe(), *lines, *map(_line, standing.runs)])
+        return PlainText("\n".join([standing.describe(), *lines, *map(_line, standing.runs)]))
 
     def __repr__(self) -> str:
         return self.report()

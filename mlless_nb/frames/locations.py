@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 
 from ..errors import DataError
 from ..redaction import remember
+from ..validation import nearest
 
 _OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 #: What reading a file that is damaged, or none of its kind, raises.
@@ -196,7 +197,9 @@ def _local(field: str, path: str | Path) -> Sequence[Location]:
     else:
         paths = []
     if not paths:
-        raise DataError(field, str(path), "an existing file, or a glob or a URL of files")
+        near = nearest(wanted.name, [each.name for each in wanted.parent.glob("*")], 0.8)
+        asked = f"; is {near} meant?" if near else ""
+        raise DataError(field, str(path), f"an existing file, or a glob or a URL of files{asked}")
     for each in paths:
         try:
             with each.open("rb"):

@@ -114,6 +114,12 @@ def test_files_that_are_not_there_are_named(tmp_path: Path, name: str) -> None:
         fingerprint(tmp_path / name)
 
 
+def test_a_file_of_nearly_that_name_is_named(tmp_path: Path) -> None:
+    (tmp_path / "recipes.csv").write_text("customer\n")
+    with pytest.raises(DataError, match=r"must be an existing file, .*; is recipes.csv meant\?"):
+        fingerprint(tmp_path / "recipe.csv")
+
+
 def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "no.zip").write_text("no archive")
     with pytest.raises(DataError, match=r"no.zip': must be a zip archive"):

@@ -84,6 +84,7 @@ def test_scale_in_is_an_option_or_a_variable(notebook: dict[str, Any]) -> None:
     [
         ("model = PMF(rank=3\noptimizer = 1\n", 2, "never closed"),
         ("model = PMF(rank=3)\n\nreturn model\n", 4, "'return' outside function"),
+        ("model = PMF(rank=3)\ndata = rating\n", 3, "NameError: name 'rating' is not defined; is ratings meant?"),
         ("model = PMF(rank=3)\noptimizer = SDG()\n", 3, "NameError: name 'SDG' is not defined; is SGD meant?"),
         (
             "model = PMF(ranks=3)\n",

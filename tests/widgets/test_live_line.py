@@ -53,6 +53,18 @@ def test_a_terminal_has_one_line_that_is_rewritten_and_cleared(monkeypatch: pyte
     assert drawn.endswith("\r\x1b[K")
 
 
+@pytest.mark.parametrize("to", [Terminal(), io.StringIO()])
+def test_events_have_lines_of_their_own(monkeypatch: pytest.MonkeyPatch, to: io.StringIO) -> None:
+    monkeypatch.setattr(live_line, "REDRAW_S", 0.01)
+    run = FakeRun(n_steps=60)
+    for number in range(7):
+        run.telemetry.add_event(0.1 * number, f"event {number}")
+    run.start(0.002)
+    follow(run, to)
+    drawn = to.getvalue()
+    assert [drawn.count(f"first: event {number}\n") for number in range(7)] == [0, 0, 1, 1, 1, 1, 1]  # the newest ones
+
+
 def test_elsewhere_lines_come_at_their_pace(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_line, "FIRST_LINE_S", 0.02)
     monkeypatch.setattr(live_line, "LINE_EVERY_S", 0.05)

@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 from fake_run import FakeRun
+from IPython.lib.pretty import pretty
 
 from mlless_nb.errors import JobError
 from mlless_nb.widgets import plot, static_bundle, text_summary
@@ -87,6 +88,12 @@ def test_text_tells_the_result_on_its_own() -> None:
     text = text_summary(finished(n_steps=40))
     for part in ("first: finished", "All 40 steps", "Validation RMSE", "0.9005", "8 of 8", "simulated", "of $0.025"):
         assert part in text
+
+
+def test_a_notebook_shows_the_lines_of_a_text() -> None:
+    text = text_summary(finished(n_steps=40))
+    assert pretty(text) == str(text)
+    assert "\n" in text
 
 
 def test_names_and_reasons_are_escaped() -> None:
