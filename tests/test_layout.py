@@ -25,7 +25,7 @@ ROOMS = {
 }
 #: The folders of mlless_nb and its modules, from the ground up.
 FLOORS = [
-    ("redaction", "one_line", "unix_user", "file_locks", "plurals", "remedies"),
+    ("redaction", "one_line", "unix_user", "file_locks", "plurals", "plain_text", "remedies"),
     ("errors", "kernels"),
     ("money",),
     ("validation", "storage"),

@@ -63,7 +63,7 @@ def test_the_jobs_own_figures_come_first_and_the_best_numbers_of_workers_after_t
         ({"stop": Stop(patience=3)}, "about $0.00026 and 1.4 s an epoch, until 3 evaluations in a row are no better;"),
         (
             {"stop": Stop(), "budget": 0.0134},
-            "the budget of $0.013 lasts about 71 s, 50 epochs, all of which a run without a stop rule spends; 2 workers ",
+            "the budget of $0.013 lasts about 71 s, 50 epochs, all of which a run without a stop rule spends; 2 ",
         ),
         ({"budget": 0.00298}, "about $0.003 and 15 s: the budget ends it in epoch 10 of 10;"),
         ({"budget": 0.0017}, "about $0.0017 and 8.0 s: the budget ends it in epoch 6 of 10;"),
