@@ -47,8 +47,9 @@ def test_a_terminal_has_one_line_that_is_rewritten_and_cleared(monkeypatch: pyte
     run.start(0.002)
     follow(run, to)
     drawn = to.getvalue()
-    assert drawn.count("\n") == 1
-    assert "first: Expected: about $0.003 and 15 s\n" in drawn
+    kept = [line.rpartition("\x1b[K")[2] for line in drawn.split("\n")[:-1]]
+    events = [f"first: {event.text}" for event in run.telemetry.state.events]
+    assert kept == ["first: Expected: about $0.003 and 15 s", *events[: len(kept) - 1]]
     assert drawn.count("\r\x1b[K") >= 3
     assert drawn.endswith("\r\x1b[K")
 
