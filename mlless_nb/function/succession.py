@@ -10,7 +10,7 @@ from ..bus import Bus
 from ..bus.messages import Invocation, Ready
 from ..exchange import Coordinator, LostData, Restart
 from ..exchange.factory import slot_pauses_s
-from ..exchange.slots import successor_of
+from ..exchange.slots import role_of, successor_of
 from ..exchange.storage.rounds import GROWTH
 
 #: Longest wait for the slot, seconds.
@@ -49,6 +49,7 @@ def await_slot(invocation: Invocation, log: Coordinator, bus: Bus, elapsed_s: fl
             pause_s = min(GROWTH * pause_s, longest_s)
     except LostData:
         return False  # the run is over; or its data is lost, and who has had the slot goes on once it is restored
+    log.renew(role_of(invocation.slot), invocation.lease_s)  # at once: who hands over has given up its own
     log.bury(successor_of(invocation.slot))
     return True
 

@@ -8,6 +8,7 @@ from typing import Any
 from unittest import mock
 
 from mlless_nb.exchange import FROM_THE_START, Plan
+from mlless_nb.supervisor.lifetimes import END_SHARE, FIRST_SHARE
 
 from .scenario import Problem, Scenario, scenario_of
 from .servers import WrongError
@@ -20,6 +21,9 @@ ENDS = ("finished", "stopped", "capped")
 #: Faults after which the bill of a run that finishes has all that its functions have lived. Not among them: a frozen
 #: process, of which nobody hears, and data that is lost with what functions had reported.
 BILLED = {"kill", "kill at", "slow start", "never starts", "duplicate", "part lost", "part damaged", "storage fails"}
+#: A hand-over may take this share of a lifetime, from when the first worker's successor is asked for until the end; a
+#: run where it takes longer may be stopped in good order though nothing went wrong.
+HAND_OVER_SHARE = END_SHARE - FIRST_SHARE
 #: Reasons of "failed" that are right: a run that gets no further is given up.
 GIVEN_UP = ("restarts the run is no further than step",)
 
@@ -29,7 +33,8 @@ def check(world: World, outcome: Outcome) -> None:
     scenario, hub = world.scenario, world.hub
     if outcome.status not in ENDS and not any(why in outcome.reason for why in GIVEN_UP):
         raise WrongError(f"{outcome.status}: {outcome.reason}")
-    if outcome.status == "stopped" and not (scenario.faults or scenario.commands):
+    may_stop = scenario.faults or scenario.commands or scenario.handing_over_s > HAND_OVER_SHARE * scenario.lifetime_s
+    if outcome.status == "stopped" and not may_stop:
         raise WrongError(f"stopped, though nobody asked for it and nothing went wrong: {outcome.reason}")
     is_whole = bool(outcome.rows) and outcome.rows[-1] == scenario.problem.steps
     if outcome.status == "finished" and not is_whole and not outcome.tells_of_gap:

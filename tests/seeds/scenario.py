@@ -119,6 +119,13 @@ class Fault:
     after: bool = False
 
 
+#: One step in many takes so many times as long as others.
+SLOW = 8
+#: Requests to the storage, one after the other, of a hand-over: the part of the checkpoint is written once the one
+#: before is, then the successor reads the parts of up to four workers, what it trains on, and lists.
+HAND_OVER_REQUESTS = 10
+
+
 @dataclasses.dataclass(frozen=True)
 class Scenario:
     """All that a seed decides but for the latencies.
@@ -162,6 +169,11 @@ class Scenario:
     room_s: float | None = None
     storage_s: float = 0.0
     kept_steps: int = 10_000
+
+    @property
+    def handing_over_s(self) -> float:
+        """About the longest that a hand-over takes: a start, a slow step, and the requests to the storage."""
+        return self.start_s + SLOW * self.step_s + HAND_OVER_REQUESTS * self.storage_s
 
 
 def scenario_of(seed: int) -> Scenario:

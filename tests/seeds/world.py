@@ -34,7 +34,7 @@ from mlless_nb.worker import loop as worker_loop
 
 from .clock import Clock, Condition, Process, Threading, Time, current
 from .platform import Feed, Record, Services, Tracker, packed
-from .scenario import Fault, Scenario
+from .scenario import SLOW, Fault, Scenario
 from .servers import Network, SimBus, SimCoordinator, SimObjects, Topics, Witness
 
 assert substitute_supervisor  # imported before the defaults are replaced
@@ -259,7 +259,10 @@ def installed(world: World) -> Iterator[None]:
         for module in (invocations, teardown):
             put(module, LEASE_S=scenario.lease_s)
         put(driver, Services=lambda job, run_id: Services(world), Record=Record, Tracker=Tracker)
-        put(Feed, step_s=staticmethod(lambda: scenario.step_s * (0.5 + draws.random() if draws.random() < 0.97 else 8)))
+        put(
+            Feed,
+            step_s=staticmethod(lambda: scenario.step_s * (0.5 + draws.random() if draws.random() < 0.97 else SLOW)),
+        )
         clocks = {"clock": seconds.monotonic}
         for function, more in (
             (worker_loop.Worker.__init__, {"cpu_clock": seconds.monotonic, "make_feed": Feed}),
