@@ -284,9 +284,9 @@ class Prepaid:
 
         While the budget allows, time is reserved for a function that is blocked. If it does not, ``last_call`` is
         called `LAST_CALL_S` seconds before the end, to report the reason. A process that was suspended for longer than
-        was prepaid (on a busy machine) pays late if the budget has room, and goes on.
+        was prepaid (on a busy machine) pays late if the budget has room, and goes on. What the budget is must be known
+        (`learn`): a request from here would end a function whose servers have just lost the run's data.
         """
-        self.learn(*money())
         arguments = (reserve, last_call, money, give_back)
         threading.Thread(target=self._watch, args=arguments, name="mlless-prepaid", daemon=True).start()
 

@@ -151,6 +151,7 @@ class Watched(Function):
         self._was_asked = False
         monkeypatch.setattr(os, "_exit", self._exit)
         self._before = set(threading.enumerate())
+        self.prepaid.learn(*self._money())
         self.prepaid.watch(self._reserve, self.called.set, self._money)
 
     def _exit(self, code: int) -> None:

@@ -97,9 +97,14 @@ def test_a_function_can_neither_spend_nor_return_what_is_for_the_end_of_its_runt
     for invocation in simulation._invocations():
         margin = invocation.end_margin_nusd
         assert (margin > 0) == (machine is CLOUD)
-        outlived = entry._prepaid(invocation, log, MemoryObjects(), None).rates.outliving_nusd * (invocation.slot < 0)
+        outlived = entry._prepaid(
+            invocation, entry._rates(invocation), log, MemoryObjects(), None
+        ).rates.outliving_nusd * (invocation.slot < 0)
         simulated = Function(simulation._world, simulation._cores, invocation, lambda function: None)
-        for function in (entry._prepaid(invocation, log, MemoryObjects(), None), simulated.prepaid):
+        for function in (
+            entry._prepaid(invocation, entry._rates(invocation), log, MemoryObjects(), None),
+            simulated.prepaid,
+        ):
             assert function.granted_nusd == invocation.granted_nusd - margin - outlived
             assert function.rest_nusd(0) == invocation.granted_nusd - margin
 
@@ -109,7 +114,7 @@ def test_the_servers_are_reserved_for_a_second_in_which_workers_outlive_the_supe
     """If Redis did not answer, its grant ended before the next second of them; the workers lived on into that."""
     invocation, *_ = _Simulation(Workload(workers=2), machine, 0)._invocations()
     log: Any = MemoryCoordinator(MemoryHub())
-    function = entry._prepaid(invocation, log, MemoryObjects(), None)
+    function = entry._prepaid(invocation, entry._rates(invocation), log, MemoryObjects(), None)
     span_s, rates = function.elapsed_s + function.left_s, function.rates
     servers = rates.servers_nusd(span_s + rates.tail_s + 1.0)
     assert rates.servers_usd_s > 0
@@ -121,5 +126,6 @@ def test_without_a_redis_a_function_has_the_requests_on_its_bill_that_it_makes_a
     log: Any = MemoryCoordinator(MemoryHub())
     (_, invocation, *_) = _Simulation(Workload(workers=2), TWO_CORES, 0)._invocations()
     for urls, n_puts in ((["redis://here"], 0), ([], entry.LAST_PUTS)):
-        function = entry._prepaid(dataclasses.replace(invocation, redis_urls=urls), log, MemoryObjects(), None)
+        billed = dataclasses.replace(invocation, redis_urls=urls)
+        function = entry._prepaid(billed, entry._rates(billed), log, MemoryObjects(), None)
         assert function.storage_nusd == function.rates.requests_nusd(0, n_puts)
