@@ -60,7 +60,7 @@ def test_events_have_lines_of_their_own(monkeypatch: pytest.MonkeyPatch, to: io.
     run = FakeRun(n_steps=60)
     for number in range(7):
         run.telemetry.add_event(0.1 * number, f"event {number}")
-    run.start(0.002)
+    run.start(0.01)
     follow(run, to)
     drawn = to.getvalue()
     n_told = [drawn.count(f"first: event {number}\n") for number in range(7)]
