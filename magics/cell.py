@@ -148,7 +148,7 @@ def _run(body: ast.Module, namespace: Mapping[str, Any], filename: str) -> dict[
             raise CellError(line, str(error)) from error
         if in_body:
             name = error.name if isinstance(error, NameError) else None
-            known = [other for other in {**namespace, **scope} if not other.startswith("_")]
+            known = [other for other in scope if not other.startswith("_")]
             meant = (nearest(name, known) or nearest(name, mlless_nb.__all__)) if name else None
             asked = f"; is {meant} meant?" if meant not in (None, name) else ""
             raise CellError(line, f"{type(error).__name__}: {error}{asked}") from error

@@ -12,6 +12,7 @@ Nothing is launched or billed. `advise` and `dry_run` are the public entries.
     stored.py             measures a job on stored files by their first rows
     sizes.py              what the models of time and cost need to know of a job
     probe.py              measures these sizes on this machine; timing.py times steps and the start of functions
+    pace.py               times a worker's loop on this machine, by which the constants of here.py are scaled
     descent.py            number of epochs: from the stop rules, or by training one replica on a sample to the target
     earlier_run.py        number of epochs: as an earlier run descended
     alone.py              the job with one worker and without an exchange, which probe and descent train in this process

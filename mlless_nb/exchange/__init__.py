@@ -20,6 +20,7 @@ Terms:
     pattern.py        chooses broadcast or scatter-reduce
     plan.py           the plan as data                                                pure
     restarts.py       restarts from a checkpoint, and aborts: how waiting workers learn of them
+    standing.py       where a run stands, as its driver reads it at once
     slots.py          the numbers of a run's functions
     frame_count.py    counts frames that are put and got, and their bytes
     step_report.py    a worker's report of one step, and the entries of the step log

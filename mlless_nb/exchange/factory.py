@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
-import redis
-from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
-from redis.retry import Retry
 
 from ..errors import JobError, MllessError
 from ..money import Rates
@@ -77,21 +74,6 @@ def leave(log: JobCoordinator, job_id: str, store: str, objects: ObjectStore) ->
             if not log.alive(["driver"])[0] and (frames := open_store(store, key_prefix(job_id), objects)) is not None:
                 with contextlib.closing(frames):
                     frames.clear()
-
-
-def is_silent(redis_url: str, within_s: float) -> bool:
-    """Whether a Redis does not answer within so many seconds; one that answers by an error is not silent."""
-    client = redis.Redis.from_url(
-        redis_url, socket_timeout=within_s, socket_connect_timeout=within_s, protocol=2, retry=Retry(NoBackoff(), 0)
-    )
-    with contextlib.closing(client):
-        try:
-            client.ping()
-        except (redis.AuthenticationError, redis.ResponseError):
-            return False
-        except (redis.ConnectionError, redis.TimeoutError):
-            return True
-    return False
 
 
 def open_coordinator(

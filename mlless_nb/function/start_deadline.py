@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 
 from ..bus.messages import Invocation
-from ..exchange.factory import is_silent
+from ..exchange.redis.client import is_silent
 from ..money import Rates
 
 #: Seconds before the grant is used up at which the servers are asked whether they answer, and seconds for the answer.

@@ -41,7 +41,6 @@ def run_part(call: PartCall, storage: Any) -> PartDone:
         )
         prepaid.learn(*log.money())
         prepaid.buy(0.0, log.reserve)  # the start may have taken longer than was prepaid
-        prepaid.learn(*log.money())
         prepaid.watch(log.reserve, lambda: _abort_run(call), log.money)
         error = ""
         try:

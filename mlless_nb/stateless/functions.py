@@ -54,7 +54,6 @@ def run_call(call: Call, objects: ObjectStore) -> Done:
         prepaid = _prepaid(call, job, objects, began, began_at_s)
         prepaid.learn(*log.money())
         prepaid.buy(0.0, log.reserve)  # the start may have taken longer than was prepaid
-        prepaid.learn(*log.money())
         prepaid.watch(log.reserve, lambda: _abort_run(call, job), log.money)
         bus = open_bus(job.bus_url, job.job_id, insecure=job.insecure)
         try:

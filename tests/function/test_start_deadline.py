@@ -15,7 +15,7 @@ from servers import RedisProcess
 
 from mlless_nb import BSP, PMF, SGD
 from mlless_nb.bus.messages import Invocation
-from mlless_nb.exchange.factory import is_silent
+from mlless_nb.exchange.redis.client import is_silent
 from mlless_nb.function import start_deadline
 from mlless_nb.function.start_deadline import USED_UP, StartDeadline
 from mlless_nb.money import Rates, price_profile

@@ -1,9 +1,11 @@
-"""A client of a Redis server that repeats what a lost connection left unanswered."""
+"""Clients of a Redis server: one that repeats what a lost connection left unanswered, and whether it answers at all."""
 
 from __future__ import annotations
 
+import contextlib
+
 import redis
-from redis.backoff import ExponentialBackoff
+from redis.backoff import ExponentialBackoff, NoBackoff
 from redis.retry import Retry
 
 
@@ -17,3 +19,18 @@ def connect(url: str) -> redis.Redis:
         retry=Retry(ExponentialBackoff(cap=0.5, base=0.02), 4),
         retry_on_error=[redis.ConnectionError, redis.TimeoutError],
     )
+
+
+def is_silent(redis_url: str, within_s: float) -> bool:
+    """Whether a Redis does not answer within so many seconds; one that answers by an error is not silent."""
+    client = redis.Redis.from_url(
+        redis_url, socket_timeout=within_s, socket_connect_timeout=within_s, protocol=2, retry=Retry(NoBackoff(), 0)
+    )
+    with contextlib.closing(client):
+        try:
+            client.ping()
+        except (redis.AuthenticationError, redis.ResponseError):
+            return False
+        except (redis.ConnectionError, redis.TimeoutError):
+            return True
+    return False
