@@ -23,6 +23,7 @@ from report import Report, Usage, descendants, median, number, parser, runs_of
 from runs import WARM_UP, Measured, measure
 from sets import Split, folder_of_sets, named
 from step import options_of
+from switched_kernels import FOLDER_VARIABLE, build
 from trust_switch import TURN_S, turn_at, unless_off
 
 from mlless_nb import BSP, ISP, Stop
@@ -47,7 +48,7 @@ CALLS = 400
 #: Seconds between two renewals of a worker's lease by its arrivals.
 LEASED_S = LEASE_S * LEASE_SHARE
 #: Seconds of a case's runs with turns together, and runs whose parts are timed; with --quick a quarter, and one.
-TURNS_S, PARTS_RUNS = 55.0, 2
+TURNS_S, PARTS_RUNS = 110.0, 2
 #: What is measured of turns.
 WHAT = ("wall", "CPU")
 #: Samples of the turns of which the spread of their mean is read, and its share that the range has, in per cent.
@@ -167,8 +168,11 @@ class _Turns(threading.Thread):
         return np.reshape(np.array(whole, float), (-1, 2, 3))
 
 
-def in_turns(split: Split, seconds: float, workers: int, **options: Any) -> NDArray[np.float64]:
-    """The `_Turns.pairs` of a run of ``seconds`` with trust off and on in turns, see `trust_switch`."""
+def in_turns(split: Split, kernels: str, seconds: float, workers: int, **options: Any) -> NDArray[np.float64]:
+    """The `_Turns.pairs` of a run of ``seconds`` with trust off and on in turns, see `trust_switch`.
+
+    ``kernels``: the folder of the `switched_kernels`.
+    """
     turns, invoke = _Turns(), Driver._invoke
 
     def invoke_and_note(driver: Driver, those: list[Any]) -> None:
@@ -180,7 +184,7 @@ def in_turns(split: Split, seconds: float, workers: int, **options: Any) -> NDAr
 
     path = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
     with (
-        mock.patch.dict(os.environ, {"PYTHONPATH": path}),
+        mock.patch.dict(os.environ, {"PYTHONPATH": path, FOLDER_VARIABLE: kernels}),
         mock.patch.object(launcher, "interpreter", with_switch),
         mock.patch.object(Driver, "_invoke", invoke_and_note),
         mock.patch.object(FaultHandler, "handle", unless_off(FaultHandler.handle)),
@@ -236,33 +240,35 @@ def main() -> None:
     split, rows, turned, cases = named("ml1m", folder_of_sets(options.sets)), [], [], []
     optimizer = options_of(split, False)["optimizer"]
     n_runs, shorter = runs_of(options), 4 if options.quick else 1
-    for workers in options.workers:
-        for sync in (BSP(), ISP(0.7)):
-            job = {"sync": sync, **options_of(split, False)}
-            runs = [in_turns(split, TURNS_S / shorter / n_runs, workers, **job) for _ in range(n_runs)]
-            each = []
-            for _ in range(min(n_runs, PARTS_RUNS)):
-                one = measure(split, 9600 // workers // shorter, workers, **job)
-                with EmbeddedRedis() as redis:  # at once: the machine is then as quick as it was
-                    parts = parts_of(one, *arrival_us(redis.url, workers))
-                each.append({**parts, "all": 1e3 * (one.functions_cpu_ms + one.redis_cpu_ms)})
-            name = f"{workers}, {sync}"
-            pairs = np.concatenate(runs)
-            costs = {what: Cost.of(pairs, what) for what in WHAT}
-            case: dict[str, Any] = {"P": workers, "sync": str(sync), "pairs": pairs.tolist(), "costs": costs}
-            row: list[Any] = [name, len(pairs)]
-            for cost in costs.values():
-                row += [cost.off_us, cost.on_us, cost.cell]
-            turned.append(row)
-            medians = {part: median(one[part] for one in each) for part in each[0]}
-            for share, names in (
-                ("trust", ("checksums of frames", "leases", "checkpoints")),
-                ("with telemetry", ("checksums of frames", "leases", "checkpoints", "reports", "supervisor")),
-            ):
-                medians[share] = median(sum(one[part] for part in names) / one["all"] for one in each)
-            *figures, trust, with_telemetry = medians.values()
-            rows.append([name, *figures, f"{number(100 * trust)} %", f"{number(100 * with_telemetry)} %"])
-            cases.append({**case, **medians})
+    with tempfile.TemporaryDirectory() as kernels:
+        build(Path(kernels))
+        for workers in options.workers:
+            for sync in (BSP(), ISP(0.7)):
+                job = {"sync": sync, **options_of(split, False)}
+                runs = [in_turns(split, kernels, TURNS_S / shorter / n_runs, workers, **job) for _ in range(n_runs)]
+                each = []
+                for _ in range(min(n_runs, PARTS_RUNS)):
+                    one = measure(split, 9600 // workers // shorter, workers, **job)
+                    with EmbeddedRedis() as redis:  # at once: the machine is then as quick as it was
+                        parts = parts_of(one, *arrival_us(redis.url, workers))
+                    each.append({**parts, "all": 1e3 * (one.functions_cpu_ms + one.redis_cpu_ms)})
+                name = f"{workers}, {sync}"
+                pairs = np.concatenate(runs)
+                costs = {what: Cost.of(pairs, what) for what in WHAT}
+                case: dict[str, Any] = {"P": workers, "sync": str(sync), "pairs": pairs.tolist(), "costs": costs}
+                row: list[Any] = [name, len(pairs)]
+                for cost in costs.values():
+                    row += [cost.off_us, cost.on_us, cost.cell]
+                turned.append(row)
+                medians = {part: median(one[part] for one in each) for part in each[0]}
+                for share, names in (
+                    ("trust", ("checksums of frames", "leases", "checkpoints")),
+                    ("with telemetry", ("checksums of frames", "leases", "checkpoints", "reports", "supervisor")),
+                ):
+                    medians[share] = median(sum(one[part] for part in names) / one["all"] for one in each)
+                *figures, trust, with_telemetry = medians.values()
+                rows.append([name, *figures, f"{number(100 * trust)} %", f"{number(100 * with_telemetry)} %"])
+                cases.append({**case, **medians})
     report.table(
         f"{split.label}, {optimizer}, microseconds of a step without trust and with it: wall time, and CPU a worker",
         ["P, protocol", "pairs of turns", "wall, off", "on", "cost of trust", "CPU, off", "on", "cost of trust"],
@@ -270,10 +276,10 @@ def main() -> None:
     )
     report.remark(
         "Half a second each, off and on at random in each pair of turns, in the same runs. Off: nobody looks at "
-        "leases, ages and stragglers, or for lost functions, in functions and driver, and no checkpoint is announced "
-        "(one that falls due then is left out, and not made up for); leases are renewed all the same. A frame without "
-        "a checksum is none, so turns that are off have them once, and those that are on twice. Cost is what a step "
-        "takes more when trust is on, by what it takes then; means of all turns, since a checkpoint falls into few. "
+        "leases, ages and stragglers, or for lost functions, in functions and driver; no checkpoint is announced (one "
+        "that falls due then is left out, and not made up for); and no checksum of a frame is computed, neither by who "
+        "publishes it nor by who reads it. Leases are renewed all the same. Cost is what a step takes more when trust "
+        "is on, by what it takes then; means of all turns, since a checkpoint falls into few. "
         f"The range has {LIKELY} % of the means of resampled pairs: what other load did to these."
     )
     report.table(

@@ -1,25 +1,23 @@
 """Trust on and off, in turns of half a second: for `overhead.py`.
 
 Functions import this module before they are forked. In the turns called "off" nobody looks for lost, slow and old
-functions, and no checkpoint is announced; when it is due is counted all the same, or those that were due while trust
-was off would be stored in the turns after. A frame without a checksum is none, so in the turns called "on" all that a
-worker publishes and reads are computed a second time. Of each two turns one is on, at random which: what comes at even
-intervals meets both alike.
+functions, no checkpoint is announced, and no checksum of a frame is computed (`switched_kernels`). When a checkpoint is
+due is counted all the same, or those that were due while trust was off would be stored in the turns after. Of each two
+turns one is on, at random which: what comes at even intervals meets both alike.
 """
 
 from __future__ import annotations
 
-import functools
 import os
-import random
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from mlless_nb.exchange import Exchanged, RoundRequest
+from switched_kernels import FOLDER_VARIABLE, swap
+
 from mlless_nb.exchange.plan import NO_PLAN
 from mlless_nb.exchange.redis.coordinator import RedisCoordinator
-from mlless_nb.kernels import crc32c
 from mlless_nb.supervisor.loop import Supervisor
 from mlless_nb.supervisor.successors import Successors
 from mlless_nb.supervisor.worker_watch import WorkerWatch
@@ -28,16 +26,12 @@ from mlless_nb.supervisor.worker_watch import WorkerWatch
 TURN_S = 0.5
 
 
-@functools.lru_cache(maxsize=8)
-def _kinds(pair: int) -> tuple[str, str]:
-    """The kinds of the two turns of a pair, the same in all processes."""
-    return ("on", "off") if random.Random(pair).random() < 0.5 else ("off", "on")
-
-
 def turn_at(time_s: float) -> tuple[int, int, str]:
-    """The turn at ``time_s`` of the machine's clock: its pair, its place in it, and its kind."""
+    """The turn at ``time_s`` of the machine's clock: its pair, its place in it, and its kind, as in ``crc_turns.h``."""
     pair, place = divmod(int(time_s / TURN_S), 2)
-    return pair, place, _kinds(pair)[place]
+    mixed = pair * 0x9E3779B97F4A7C15 % 2**64
+    is_first = (mixed ^ mixed >> 32) * 0xD6E8FEB86659FD93 % 2**64 >> 63
+    return pair, place, "on" if is_first ^ place else "off"
 
 
 def is_on() -> bool:
@@ -65,16 +59,7 @@ def install() -> None:
     }
     for (kind, name), answer in instead.items():
         setattr(kind, name, unless_off(getattr(kind, name), answer))
-    exchange = RedisCoordinator.exchange
-
-    def exchange_and_check(log: RedisCoordinator, part: RoundRequest, pay: Callable[[], None]) -> Exchanged:
-        done = exchange(log, part, pay)
-        if is_on():
-            for frame in (*(part.parts or {}).values(), part.frame, *done.frames):
-                crc32c(frame)
-        return done
-
-    setattr(RedisCoordinator, "exchange", exchange_and_check)  # noqa: B010
+    swap(Path(os.environ[FOLDER_VARIABLE]))
 
 
 if "trust_switch" in os.environ.get("MLLESS_PRELOAD", ""):  # a process from which functions are forked
