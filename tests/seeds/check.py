@@ -8,6 +8,7 @@ from typing import Any
 from unittest import mock
 
 from mlless_nb.exchange import FROM_THE_START, Plan
+from mlless_nb.function.entry import RESTORED_S
 from mlless_nb.supervisor.lifetimes import END_SHARE, FIRST_SHARE
 
 from .scenario import Problem, Scenario, scenario_of
@@ -24,6 +25,8 @@ BILLED = {"kill", "kill at", "slow start", "never starts", "duplicate", "part lo
 #: A hand-over may take this share of a lifetime, from when the first worker's successor is asked for until the end; a
 #: run where it takes longer may be stopped in good order though nothing went wrong.
 HAND_OVER_SHARE = END_SHARE - FIRST_SHARE
+#: Longest time of the requests of a function that finds no run, seconds.
+LATE_S = 0.5
 #: Reasons of "failed" that are right: a run that gets no further is given up.
 GIVEN_UP = ("restarts the run is no further than step",)
 
@@ -34,6 +37,7 @@ def check(world: World, outcome: Outcome) -> None:
     if outcome.status not in ENDS and not any(why in outcome.reason for why in GIVEN_UP):
         raise WrongError(f"{outcome.status}: {outcome.reason}")
     may_stop = scenario.faults or scenario.commands or scenario.handing_over_s > HAND_OVER_SHARE * scenario.lifetime_s
+    may_stop = may_stop or outcome.is_unpaid
     if outcome.status == "stopped" and not may_stop:
         raise WrongError(f"stopped, though nobody asked for it and nothing went wrong: {outcome.reason}")
     is_whole = bool(outcome.rows) and outcome.rows[-1] == scenario.problem.steps
@@ -69,6 +73,9 @@ def check(world: World, outcome: Outcome) -> None:
     is_billed = scenario.room_s is None and scenario.keeps_messages and {one.kind for one in scenario.faults} <= BILLED
     if outcome.status == "finished" and is_billed and outcome.billed_s < 0.999 * world.lived_s:
         raise WrongError(f"{outcome.billed_s:.2f} s of functions are billed, and they have lived {world.lived_s:.2f} s")
+    # Of a function that the platform starts once the run is over nobody hears: it ends by itself.
+    if any(late_s > RESTORED_S + LATE_S for late_s in world.late_s):
+        raise WrongError(f"functions that started after the run's end have lived {world.late_s} s")
     is_last = outcome.status == "finished" or (outcome.status == "stopped" and "the model is" not in outcome.reason)
     if is_last and scenario.problem.promises_bits and outcome.params is not None:
         # A run that is stopped while it goes on from a checkpoint ends before the newest step of its history.

@@ -50,7 +50,11 @@ class Launcher:
 
     def has_job_ended(self, key: str) -> bool:
         """See `LithopsLauncher`."""
-        return self.is_local and not any(process.is_alive for process in self._jobs[key])
+        return self.functions_of(key) == set()
+
+    def functions_of(self, key: str) -> set[int] | None:
+        """See `LithopsLauncher`."""
+        return {process.pid for process in self._jobs[key] if process.is_alive} if self.is_local else None
 
     def has_ended(self) -> bool:
         """See `LithopsLauncher`."""

@@ -260,6 +260,27 @@ def test_a_function_that_is_lost_again_before_it_has_claimed_its_slot_is_replace
     assert outcome.virtual_s < 90.0  # six leases
 
 
+def test_one_of_two_replacements_that_is_lost_before_it_has_claimed_its_slot_is_replaced_after_half_a_lease() -> None:
+    """Only the end of both was seen, and one that lived on hid the other's end for six leases."""
+    faults = Fault("kill", 3.0, 0), Fault("kill", 3.0, 1)
+    world = World(Scenario(7, Problem("logistic", "BSP", 2, 200), faults), traces=True)
+    on_request, died = world._on_request, list[Process]()
+
+    def dies(process: Process, name: str, arguments: tuple[Any, ...]) -> str:
+        made = world.invocations.get(process)
+        if name == "claim" and made is not None and made.slot == 0 and made.invoked_s and not died:
+            died.append(process)
+            return "before"
+        return on_request(process, name, arguments)
+
+    world.network.on_request = dies
+    outcome = simulate(world)
+    check(world, outcome)
+    assert died
+    assert outcome.status == "finished"
+    assert outcome.virtual_s < 60.0  # six leases are 90 s
+
+
 def test_the_bill_of_a_run_with_a_broker_that_the_driver_concludes_has_all_functions() -> None:
     """It lacked those whose replacement the lost supervisor had heard of, a fifth of some bills."""
     problem, n_concluded = Problem("logistic", "BSP", 2, 100, checkpoint_every=10), 0

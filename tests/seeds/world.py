@@ -21,7 +21,7 @@ from mlless_nb.driver import driver
 from mlless_nb.driver.ending import remains, substitute_supervisor, teardown
 from mlless_nb.driver.launch import invocations
 from mlless_nb.driver.launch.allowance import Allowance
-from mlless_nb.driver.recovery import leaving_workers, recovery
+from mlless_nb.driver.recovery import early_ends, leaving_workers, recovery
 from mlless_nb.driver.running import attending, commands, contact
 from mlless_nb.exchange import MemoryHub, in_parts, memory
 from mlless_nb.function import entry, second_start, succession
@@ -46,6 +46,7 @@ AFTER_S = 400.0
 #: What a function may spend beyond its grant: a quarter of a second of it, and one second of the servers.
 OVERRUN_NUSD = 0.25 * 30_000 + 60_000
 _MISSING = re.compile(r"Steps? (\d+)(?: to (\d+))? (?:is|are) missing in the history(?:, (\d+) steps so far)?: ")
+UNPAID = "does not pay for a successor of"
 _MISSING_IN_ALL = re.compile(r"(\d+) steps in all are missing in the history: ")
 
 
@@ -77,7 +78,9 @@ class World:
         self.processes: list[Process] = []
         self.invocations: dict[Process, Invocation] = {}
         self.began_s: dict[Process, float] = {}
-        self.lived_s = 0.0  # of all functions that have ended, together
+        self.lived_s = 0.0  # of all functions that have ended, together, but for those that started after the driver's end
+        self.late_s: list[float] = []  # of each of the latter
+        self.over_s = math.inf  # when the driver ended
         self.counts: dict[tuple[str, str], int] = {}
         self._fails_until = 0.0
         self._pids = 100
@@ -160,7 +163,11 @@ class World:
         self.note(f"{current().process.name} returned {said[:150]}")
 
     def _ended(self, process: Process) -> None:
-        self.lived_s += self.clock.now - self.began_s.get(process, self.clock.now)
+        began_s = self.began_s.get(process, self.clock.now)
+        if began_s > self.over_s:
+            self.late_s.append(self.clock.now - began_s)
+        else:
+            self.lived_s += self.clock.now - began_s
         self.note(f"{process.name} ended, {process.error!r}" if process.error else f"{process.name} ended")
 
     @property
@@ -242,7 +249,8 @@ def installed(world: World) -> Iterator[None]:
                 stack.enter_context(mock.patch.object(where, name, value))
 
         of_workers = memory, in_parts, attempts, final_model, succession
-        for module in (*of_workers, outage, driver, attending, contact, leaving_workers, recovery, teardown, commands):
+        of_driver = driver, attending, contact, early_ends, leaving_workers, recovery, teardown, commands
+        for module in (*of_workers, *of_driver, outage):
             put(module, time=seconds)
         put(remains, keys_left=lambda *_: None, time=seconds)
         put(budget, time=seconds, threading=threads, os=system)
@@ -287,6 +295,8 @@ class Outcome:
     n_events : int
     tells_of_gap : bool
         Whether an event says that the last rows may be missing.
+    is_unpaid : bool
+        Whether one says that the budget did not pay for a function's successor.
     told_missing : list of int
         Steps before the last row that are missing, as events say.
     n_told_missing : int
@@ -305,6 +315,7 @@ class Outcome:
     told: list[str]
     last_step: int = 0
     tells_of_gap: bool = False
+    is_unpaid: bool = False
     told_missing: list[int] = dataclasses.field(default_factory=list)
     n_told_missing: int = 0
     billed_s: float = 0.0
@@ -346,7 +357,7 @@ def simulate(world: World) -> Outcome:
         clock.run(lambda: not world.driver_process.is_alive, PATIENCE_S)
         if world.driver_process.error is not None:
             raise world.driver_process.error
-        over_s, world.outlived = clock.now, len(world.living)
+        world.over_s, world.outlived = clock.now, len(world.living)
         world.note(f"DRIVER ended: {made.run.status}: {made.run.reason}")
         world.network.away_until = 0.0
         clock.run(lambda: not world.living, clock.now + AFTER_S + 60.0)
@@ -362,11 +373,12 @@ def simulate(world: World) -> Outcome:
         world.plan,
         params,
         rows,
-        over_s,
+        world.over_s,
         clock.n_events,
         told,
         made.run.telemetry.state.step,
         any("missing in its history" in event.text for event in made.run.telemetry.state.events),
+        any(UNPAID in event.text for event in made.run.telemetry.state.events),
         *_told_missing([event.text for event in made.run.telemetry.state.events]),
         (made.run.cost.workers + made.run.cost.supervisor) / made._plan.rates.function_usd_s,
     )

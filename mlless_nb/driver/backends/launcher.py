@@ -32,7 +32,7 @@ from .lithops_config import (
     for_local,
     secrets_of,
 )
-from .processes import has_members, is_running
+from .processes import has_members, is_running, members
 
 #: Longest wait for Lithops to start the process of local functions, seconds.
 LOCAL_SPAWN_S = 5.0
@@ -225,14 +225,15 @@ class LithopsLauncher:
         """The key of the newest Lithops job."""
         return self._newest
 
-    def has_newest_ended(self) -> bool:
-        """Whether the functions that were invoked last have exited; False if that cannot be known."""
-        return self.has_job_ended(self._newest)
-
     def has_job_ended(self, key: str) -> bool:
         """Whether all functions of one call of `invoke` have exited, by its `newest`; False if that cannot be known."""
         process = self._jobs.get(key)
         return process is not None and process.poll() is not None and not has_members(process.pid)
+
+    def functions_of(self, key: str) -> set[int] | None:
+        """The processes that live of the functions, more than one, of one call of `invoke`; None if unknown."""
+        process = self._jobs.get(key)
+        return members(process.pid) - {process.pid} if process is not None and self._has_seen else None
 
     @property
     def process_groups(self) -> list[int]:

@@ -85,7 +85,12 @@ def has_members(group: int) -> bool:
         return False
     except PermissionError:
         pass
-    return any(process.group == group for process in all_processes())  # those that are dead and not buried are not
+    return bool(members(group))
+
+
+def members(group: int) -> set[int]:
+    """The processes of ``group`` that live; those that are dead and not buried do not."""
+    return {process.pid for process in all_processes() if process.group == group}
 
 
 def is_running(pid: int, groups: list[int]) -> bool:

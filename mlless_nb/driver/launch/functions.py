@@ -24,7 +24,8 @@ class LithopsFunctions:
 
     def are_gone(self) -> bool:
         """Whether all functions that were invoked last have ended; False if that cannot be known."""
-        return self._services.launcher.has_newest_ended()
+        launcher = self._services.launcher
+        return launcher.has_job_ended(launcher.newest)
 
     def kill(self) -> None:
         """Kill the functions on this machine."""

@@ -96,7 +96,8 @@ class Recovery:
         # Whether a step log was lost: checkpoints of steps that nobody has heard of would leave a gap in the rows.
         self._is_restored = False
         self._unsent: list[bytes] = []  # messages to the supervisor that the bus has not taken
-        self._starting, self._early_ends = StartPayments(money, services.log), EarlyEnds(services)
+        self._starting = StartPayments(money, services.log)
+        self._early_ends = EarlyEnds(services, invocations[0].lease_s)
         self._starting.begin(self._of_slot, 0.0)
         self.payments = RecoveryPayments(services, money, rates, self._n_workers)
         known = services, self.payments, money, invocations[0].lease_s
@@ -115,7 +116,7 @@ class Recovery:
         # One that settled its budget before it exited was not lost: it is no longer at work, or its successor is.
         found = self._services.log.at_work(self._dead())
         lost = [slot for slot, nonce in found.items() if nonce == self._at_work[slot]]
-        return lost + self._early_ends.look(self._seen)
+        return lost + self._early_ends.look(self._seen, self._at_work)
 
     def _dead(self) -> list[int]:
         """The slots whose local processes have died since they were at work."""

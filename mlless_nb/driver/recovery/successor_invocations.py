@@ -12,12 +12,13 @@ from typing import NamedTuple
 
 from ...bus.messages import Aged, Invocation, Invoked
 from ...errors import ServiceError
+from ...exchange import SUPERVISOR
 from ...exchange.protocol import START_LEASES
 from ...exchange.slots import successor_of
 from ...money.start import StartingMoney
 from ..servers.services import Services
 from .invoking import invoke_patiently
-from .recovery_payments import RecoveryPayments
+from .recovery_payments import THE_SUPERVISOR, RecoveryPayments
 from .unrecoverable import Unrecoverable
 
 
@@ -62,6 +63,7 @@ class SuccessorInvocations:
         self._services, self._payments, self._money, self._lease_s = services, payments, money, lease_s
         self._invocation, self._invoke, self._add_event, self._pause = invocation, invoke, add_event, pause
         self._pending: dict[int, _Pending] = {}
+        self._unpaid: set[int] = set()  # slots of old functions whose successors the budget did not pay for, as was told
         self._n_invoked = 0
 
     def succeed(self, aged: Aged, run_s: float) -> None:
@@ -74,14 +76,26 @@ class SuccessorInvocations:
             try:
                 granted[slot] = self._payments.reserve_successor(slot)
             except Unrecoverable:
-                if aged.reason:
-                    self._add_event(f"{aged.reason}; the budget does not pay for {what}")
-                # Else the supervisor ends a run in good order whose functions get too old.
+                self._refuse(slot, aged, what)
         if not granted or not self._are_invoked(granted, run_s):
             return
         self._pending |= {slot: _Pending(run_s, at_work.get(slot)) for slot in granted}
         if aged.reason:
             self._add_event(f"{aged.reason}; {what} was invoked")
+
+    def _refuse(self, slot: int, aged: Aged, what: str) -> None:
+        """Tell that the budget does not pay for a successor; of one that takes over from an old function, once.
+
+        The supervisor ends a run in good order whose functions get too old.
+        """
+        if slot in self._unpaid:
+            return
+        if aged.is_late or not aged.reason:
+            self._unpaid.add(slot)
+        who = THE_SUPERVISOR if slot == SUPERVISOR else f"worker {slot}"
+        why = "a function's lifetime is limited, and the run ends with it"
+        plain = f"The budget does not pay for a successor of {who}: {why}"
+        self._add_event(f"{aged.reason}; the budget does not pay for {what}" if aged.reason else plain)
 
     def _has_one(self, slot: int, holder: str | None, run_s: float) -> bool:
         """Whether a successor of the function of ``slot``, the invocation ``holder``, starts or waits."""
