@@ -22,6 +22,7 @@ def open_bus(
     from_start: bool = True,
     ttl_s: int = TTL_S,
     patience_s: float = PATIENCE_S,
+    broker_patience_s: float | None = None,
     objects: ObjectStore | None = None,
 ) -> Bus:
     """The control bus of job ``job_id`` on the server at ``url``.
@@ -41,8 +42,9 @@ def open_bus(
     ttl_s : int
         Seconds that an unused topic is kept on the server. It must be equal in all processes of a job.
     patience_s : float
-        Seconds that Redis or the object storage may be unreachable. For RabbitMQ they are always minutes: callers do
-        not wait for it, their messages do.
+        Seconds that Redis or the object storage may be unreachable.
+    broker_patience_s : float, optional
+        Seconds that messages wait for RabbitMQ, and `Bus.close` for them; None: minutes.
     objects : ObjectStore, optional
         The object storage, for ``storage://``.
 
@@ -65,7 +67,8 @@ def open_bus(
             raise JobError("bus", url, "a server that is reached without an object storage: redis://... or amqp://...")
         return StorageBus(conditional(objects), exchange_folder(job_id), from_start=from_start, patience_s=patience_s)
     if scheme in ("amqp", "amqps"):
-        from .rabbitmq import RabbitMqBus  # imports pika, which most runs do not need
+        from . import rabbitmq  # imports pika, which most runs do not need
 
-        return RabbitMqBus(url, job_id, ttl_s=ttl_s)
+        most_s = rabbitmq.PATIENCE_S if broker_patience_s is None else broker_patience_s
+        return rabbitmq.RabbitMqBus(url, job_id, ttl_s=ttl_s, patience_s=most_s)
     return RedisBus(url, job_id, from_start=from_start, ttl_s=ttl_s, patience_s=patience_s)

@@ -93,7 +93,7 @@ def _run(invocation: Message, storage: Any) -> str:
         return serve(invocation, objects)
     nonce = nonce_of(os.getpid(), invocation.invoked_s)
     rates = _rates(invocation)
-    deadline = StartDeadline(invocation, rates, billed_s())
+    deadline = StartDeadline(invocation, rates, billed_s(), is_exact=is_cold() is not None)
     store = _open_store(invocation, objects) if invocation.role == "worker" else None
     log = _open_log(invocation, objects, nonce, store)
     is_over = threading.Event()
@@ -116,20 +116,21 @@ def _run(invocation: Message, storage: Any) -> str:
             lease.start()  # before the bus, which may be away
         bus = open_patiently(invocation, objects)
         try:
-            if invocation.is_successor:
-                if not await_slot(invocation, log, bus, prepaid.elapsed_s):
-                    with contextlib.suppress(LostData):  # the run is over
-                        log.refund(prepaid.rest_nusd(prepaid.alone_nusd), invocation.slot, unused_by(invocation))
-                    prepaid.end()
-                    return ""
-                lease.start()
-            inviting = invite(invocation, objects, run_function)
-            act = _supervise if invocation.role == "supervisor" else work
-            last = act(invocation, log, bus, objects, prepaid)
-            if inviting is not None:
-                inviting.join()
+            if has_slot := not invocation.is_successor or await_slot(invocation, log, bus, prepaid.elapsed_s):
+                if invocation.is_successor:
+                    lease.start()
+                inviting = invite(invocation, objects, run_function)
+                act = _supervise if invocation.role == "supervisor" else work
+                last = act(invocation, log, bus, objects, prepaid)
+                if inviting is not None:
+                    inviting.join()
         finally:
             bus.close()  # delivers pending messages, while the budget is still watched
+        if not has_slot:
+            with contextlib.suppress(LostData):  # the run is over
+                log.refund(prepaid.rest_nusd(prepaid.alone_nusd), invocation.slot, unused_by(invocation))
+            prepaid.end()
+            return ""
         if last is None:
             prepaid.end()
             return ""  # another invocation has the slot; what this one had is not returned

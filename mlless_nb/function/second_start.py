@@ -15,6 +15,8 @@ from ..storage.objects import ObjectStore
 #: The first part of what such functions have spent until they book it, and twice that until they tell of it: each has
 #: two of its own.
 SECOND = 1 << 32
+#: Seconds that such a function waits for a broker to take its word: nothing pays for them.
+TELL_S = 2.0
 
 
 def carries_it_out(invocation: Invocation, log: Coordinator) -> bool:
@@ -35,7 +37,7 @@ def book(invocation: Invocation, log: Coordinator, prepaid: Prepaid, objects: Ob
         return  # it came so late that it was replaced
     with contextlib.suppress(Exception):  # it is in the books in any case
         where, insecure = (invocation.bus_url, invocation.job_id), invocation.insecure
-        with contextlib.closing(open_bus(*where, insecure, objects=objects)) as bus:
+        with contextlib.closing(open_bus(*where, insecure, broker_patience_s=TELL_S, objects=objects)) as bus:
             booked = spent
             if invocation.redis_urls:  # else there was nothing to connect to, and a second write would cost more
                 spent = prepaid.alone_nusd

@@ -49,6 +49,7 @@ class Sweep:
         self._trials: dict[int, Trial] = {}
         self._status, self._reason, self._budget_usd = "running", "", 0.0
         self._best_run: TrainingRun | None = None
+        self._best_kept: Trial | None = None  # the trial of that run
         self._changes, self._changed, self._over = 0, threading.Condition(), threading.Event()
         self._began_at, self._seconds = time.monotonic(), 0.0
         self.is_stop_asked = False
@@ -237,10 +238,9 @@ class Sweep:
 
     def _keep(self, run: TrainingRun, trial: Trial) -> None:
         """Keep the handle of an ended trial's run if it is the best one that left a model."""
-        best = self._best_run.best if self._best_run is not None else None
         has_model = run._model is not None and trial.loss is not None
-        if has_model and (best is None or (trial.loss is not None and trial.loss < best.loss)):
-            self._best_run = run
+        if has_model and (self._best_kept is None or trial.rank < self._best_kept.rank):
+            self._best_run, self._best_kept = run, trial
 
     def _end(self, status: str, reason: str) -> None:
         with contextlib.suppress(MllessError), spending.opened() as book:

@@ -13,6 +13,7 @@ import numpy as np
 from ..driver import spending
 from ..driver.launch.allowance import Within
 from ..driver.run import TrainingRun
+from ..driver.running.stop_requests import asks_sweep
 from ..driver.runs import start
 from ..errors import BudgetError, MllessError, ServiceError
 from ..job.job import TrainingJob
@@ -199,6 +200,8 @@ class Runner:
             if not is_live:
                 break
         run.wait()
+        if asks_sweep(run):
+            sweep.stop()
         self._conclude(trial, asked, run, weak_at, last)
 
     def _seen(self, trial: Trial, run: TrainingRun, length: TrialLength, loss: float, row: dict[str, float]) -> Trial:

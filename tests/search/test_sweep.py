@@ -11,6 +11,7 @@ import threading
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -41,6 +42,7 @@ from mlless_nb.driver.runs import handles
 from mlless_nb.money.ledger import Ledger
 from mlless_nb.search import runner
 from mlless_nb.search.launch import sweeps
+from mlless_nb.search.trial import Trial
 
 pytestmark = pytest.mark.usefixtures("shared_runtime")
 
@@ -175,6 +177,20 @@ def test_the_cap_holds_when_functions_of_a_trial_are_killed(parallel: int) -> No
 
 
 @pytest.mark.long
+def test_a_failed_trial_is_not_the_best_one_though_its_loss_had_been_the_lowest() -> None:
+    """The leaderboard named another one, whose model was not kept."""
+    study: Any = SimpleNamespace(sampler="random", n_trials=3)
+    sweep, trials = Sweep("one", "rmse", {}, study, 1), list[Trial]()
+    for number, (status, loss) in enumerate((("failed", 0.85), ("finished", 0.87), ("finished", 0.86))):
+        trials.append(Trial(number, f"one-{number}", f"id-{number}", status=status, loss=loss))
+        run: Any = SimpleNamespace(_model=object(), id=trials[-1].run_id)
+        sweep._keep(run, trials[-1])
+        sweep._put(trials[-1])
+    sweep._end("finished", "")
+    assert sweep.best_trial == trials[2]
+    assert sweep.best.id == trials[2].run_id
+
+
 def test_a_stop_ends_live_trials_in_good_order_and_keeps_what_was_found() -> None:
     job = dataclasses.replace(JOB, stop=Stop(epochs=100_000))
     sweep = mlless_nb.sweep(job, {"learning_rate": log_uniform(0.1, 2.0)}, budget=0.05, trials=9, parallel=2)

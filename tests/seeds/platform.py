@@ -31,7 +31,7 @@ class Launcher:
         self._world = world
         self.is_local, self.lifetime_s = world.scenario.is_local, world.scenario.lifetime_s
         self.objects = SimObjects(world.objects, world.network, lambda: False)
-        self._seen: set[int] = set()
+        self._has_seen = False
         self._jobs: dict[str, list[Any]] = {}
         self.gone_at: float | None = None
 
@@ -67,9 +67,8 @@ class Launcher:
         if not self.is_local:
             return False
         is_there = any(process.pid == pid for process in self._world.living)
-        if is_there:
-            self._seen.add(pid)
-        return not is_there and pid in self._seen
+        self._has_seen = self._has_seen or is_there
+        return self._has_seen and not is_there
 
     def kill(self) -> None:
         """See `LithopsLauncher`."""

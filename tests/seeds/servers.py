@@ -203,20 +203,24 @@ class Witness:
     def __init__(self, hub: MemoryHub, most_nusd: float) -> None:
         self._hub, self._most_nusd, self._overrun_nusd = hub, most_nusd, 0
         self._publishers: dict[tuple[int, str, int], str] = {}
+        #: Parts under which local functions that replace others return their money if somebody else has the slot: while
+        #: they start, the driver pays for who has it.
+        self.replacing: set[int] = set()
 
     def look(self, log: SimCoordinator, name: str, arguments: tuple[Any, ...], answer: Any) -> None:
         """Look at a request that was carried out."""
         hub = self._hub
         if name == "refund" and arguments[0] < 0:
             self._overrun_nusd -= arguments[0]
-            is_second = arguments[2:] and arguments[2] >= SECOND  # it has none
-            if arguments[0] < -self._most_nusd and not is_second:
+            part = arguments[2] if arguments[2:] else 0
+            may_overrun = part >= SECOND or part in self.replacing  # one that is started twice has none
+            if arguments[0] < -self._most_nusd and not may_overrun:
                 raise WrongError(f"a function spent {-arguments[0]} nano-dollars beyond its grant")
         if hub.cap is not None and hub.reserved > hub.cap + self._overrun_nusd and name != "create":
             raise WrongError(f"{hub.reserved} nano-dollars are committed, the cap is {hub.cap} ({name})")
         if name in ("publish", "publish_and_poll") and isinstance(answer, (Arrival, tuple)):
-            part: RoundRequest = arguments[0]
-            round_of = log._restart.number, part.round_id, part.slot
+            sent: RoundRequest = arguments[0]
+            round_of = log._restart.number, sent.round_id, sent.slot
             first = self._publishers.setdefault(round_of, log._nonce)
             if first != log._nonce:
                 raise WrongError(f"both {first} and {log._nonce} published round {round_of}")

@@ -78,7 +78,7 @@ class World:
         self.processes: list[Process] = []
         self.invocations: dict[Process, Invocation] = {}
         self.began_s: dict[Process, float] = {}
-        self.lived_s = 0.0  # of all functions that have ended, together, but for those that started after the driver's end
+        self.lived_s = 0.0  # of all functions that have ended, but for those that started after the driver's end
         self.late_s: list[float] = []  # of each of the latter
         self.over_s = math.inf  # when the driver ended
         self.counts: dict[tuple[str, str], int] = {}
@@ -128,6 +128,8 @@ class World:
         """Start a function in a while, or whatever the faults make of it."""
         invocation = Message.decode(payload)
         assert isinstance(invocation, Invocation)
+        if self.scenario.is_local and invocation.invoked_s and not invocation.is_successor:
+            self.witness.replacing.add(succession.unused_by(invocation))
         copies, start_s = 1, self.scenario.start_s * (0.7 + 0.6 * self.draws.random())
         for fault in self._pending:
             if fault.slot == invocation.slot:

@@ -63,7 +63,7 @@ class SuccessorInvocations:
         self._services, self._payments, self._money, self._lease_s = services, payments, money, lease_s
         self._invocation, self._invoke, self._add_event, self._pause = invocation, invoke, add_event, pause
         self._pending: dict[int, _Pending] = {}
-        self._unpaid: set[int] = set()  # slots of old functions whose successors the budget did not pay for, as was told
+        self._unpaid: set[int] = set()  # slots of old functions whose successors were refused, as was told
         self._n_invoked = 0
 
     def succeed(self, aged: Aged, run_s: float) -> None:

@@ -30,8 +30,17 @@ def heed(run: TrainingRun) -> None:
     while not run._over.wait(LOOK_S):
         with contextlib.suppress(OSError, MllessError):  # its servers do not answer: it is asked again
             if request.exists():
-                run.stops_sweep = run.stops_sweep or request.read_text("ascii") == SWEEP
+                run.stops_sweep = asks_sweep(run)
                 run.stop()
                 request.unlink()
     with contextlib.suppress(OSError):
+        run.stops_sweep = asks_sweep(run)  # it may have come in the run's last moment
         request.unlink()
+
+
+def asks_sweep(run: TrainingRun) -> bool:
+    """Whether somebody has asked for the end of the sweep that ``run`` is a trial of, also at its end."""
+    try:
+        return request_of(run.id).read_text("ascii") == SWEEP or run.stops_sweep
+    except OSError:  # nobody has, or the request was taken
+        return run.stops_sweep

@@ -21,14 +21,17 @@ def connect(url: str) -> redis.Redis:
     )
 
 
-def is_silent(redis_url: str, within_s: float) -> bool:
-    """Whether a Redis does not answer within so many seconds; one that answers by an error is not silent."""
+def is_silent(redis_url: str, key: str, within_s: float) -> bool:
+    """Whether a Redis does not answer within so many seconds; one that answers by an error is not silent.
+
+    It is asked to remove ``key``, which there is not: a server may hold back what is to change its data alone.
+    """
     client = redis.Redis.from_url(
         redis_url, socket_timeout=within_s, socket_connect_timeout=within_s, protocol=2, retry=Retry(NoBackoff(), 0)
     )
     with contextlib.closing(client):
         try:
-            client.ping()
+            client.delete(key)
         except (redis.AuthenticationError, redis.ResponseError):
             return False
         except (redis.ConnectionError, redis.TimeoutError):

@@ -135,16 +135,6 @@ def test_a_duplicate_is_paid_first_and_a_refusal_is_told_and_changes_nothing(can
     assert (duplicate.slot, duplicate.is_successor, duplicate.granted_nusd) == (1, True, reserved[0])
 
 
-def test_that_the_budget_does_not_pay_for_the_successor_of_an_old_function_is_told_once() -> None:
-    """The run ended at its functions' lifetime, and nobody said why; then it was said of a successor to "not start"."""
-    trying = recovery({"reserve": lambda *_: 0, "at_work": lambda _: {}}, {"objects": MemoryObjects()})
-    trying._of_slot[1] = Job(PMF(rank=2), SGD(0.2), BSP(), 3, 5, "mean", {}).invocation(1)
-    trying.succeed(Aged([1]))
-    trying.succeed(Aged([1], "The successor of worker 1 did not start", is_late=True))
-    (event,) = trying._telemetry.state.events
-    assert event.text.startswith("The budget does not pay for a successor of worker 1: a function's lifetime is limited")
-
-
 def test_the_time_without_a_supervisor_is_paid_once_and_is_not_for_the_new_one_to_return(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -41,3 +41,20 @@ def test_a_run_that_could_not_be_stopped_is_asked_again(
     stop_requests.heed(run)
     assert (run.n_asked, run.stops_sweep) == (2, stops_sweep)
     assert not request.exists()
+
+
+@pytest.mark.parametrize(("says", "stops_sweep"), [("", False), (stop_requests.SWEEP, True)])
+def test_a_request_that_comes_in_the_last_moment_of_a_trial_stops_its_sweep(
+    says: str, stops_sweep: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was removed unread: the next trial began, and who had asked was told that all had ended."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    run: Any = Run()
+    request = stop_requests.request_of(run.id)
+    request.parent.mkdir(parents=True)
+    request.write_text(says)
+    run._over.set()
+    assert stop_requests.asks_sweep(run) == stops_sweep  # who follows the trial may look first
+    stop_requests.heed(run)
+    assert (run.n_asked, stop_requests.asks_sweep(run)) == (0, stops_sweep)
+    assert not request.exists()
