@@ -12,8 +12,6 @@ from typing import Any
 from ..bus import open_bus
 from ..bus.messages import Invocation
 from ..exchange import RedisCoordinator
-from ..function.age import billed_s, is_cold
-from ..function.start_deadline import StartDeadline
 from ..money import Rates, price_profile
 from ..money.budget import Prepaid
 from ..redaction import in_configuration, in_job, remember, scrub
@@ -49,18 +47,14 @@ def run_payload(payload: str, storage: Any) -> str:
 
 def run_call(call: Call, objects: ObjectStore) -> Done:
     """Do what ``call`` says; the report is sent to the driver, and returned."""
-    plain = Invocation(**call.job)
-    job = dataclasses.replace(plain, role="worker", slot=call.index, granted_nusd=call.granted_nusd)
-    rates = Rates(price_profile(job.prices), job.memory_mb, len(job.redis_urls), job.has_broker)
-    deadline = StartDeadline(job, rates, billed_s(), is_exact=is_cold() is not None)
+    job = dataclasses.replace(Invocation(**call.job), role="worker", slot=call.index)
     log = RedisCoordinator(job.redis_urls, job.job_id, job.generation, f"{os.getpid()}")
     try:
         began, began_at_s = time.monotonic(), log.now_s()
-        prepaid = _prepaid(call, job, rates, objects, began, began_at_s)
+        prepaid = _prepaid(call, job, objects, began, began_at_s)
         prepaid.learn(*log.money())
         prepaid.buy(0.0, log.reserve)  # the start may have taken longer than was prepaid
         prepaid.watch(log.reserve, lambda: _abort_run(call, job), log.money)
-        deadline.lift()
         bus = open_bus(job.bus_url, job.job_id, insecure=job.insecure)
         try:
             bus.send("driver", Begun(*_names(call), os.getpid()).encode())
@@ -96,7 +90,6 @@ def run_call(call: Call, objects: ObjectStore) -> Done:
         prepaid.end()
         return done
     finally:
-        deadline.lift()
         log.close()
 
 
@@ -108,10 +101,9 @@ def _names(call: Call) -> tuple[str, int, int, int]:
     return call.stage, call.step, call.index, call.attempt
 
 
-def _prepaid(
-    call: Call, job: Invocation, rates: Rates, objects: ObjectStore, began: float, began_at_s: float
-) -> Prepaid:
+def _prepaid(call: Call, job: Invocation, objects: ObjectStore, began: float, began_at_s: float) -> Prepaid:
     late_s = max(began_at_s - call.launched_at_s, 0.0)
+    rates = Rates(price_profile(job.prices), job.memory_mb, len(job.redis_urls), job.has_broker)
     return Prepaid(
         rates,
         call.granted_nusd,
