@@ -22,6 +22,10 @@ from .urls import CONNECT_S, mask_url
 
 #: Most messages published and not confirmed; the others wait here, not in the socket's buffer.
 WINDOW = 1_000
+#: Bytes from which on RabbitMQ keeps a body in a store of its own, beside the queue (``queue_index_embed_msgs_below``).
+#: A broker that is killed may have written the later one of a large and a small body only, and the other one would come
+#: after it once it is published again: what is published next to a large one waits for the confirmation.
+LARGE = 4096
 
 # pika logs each lost connection as an error with a traceback, which a notebook would show; we report it once.
 if logging.getLogger("pika").level == logging.NOTSET:
@@ -164,7 +168,7 @@ class ConnectionThread:
                 if delivery.connection == self._n_connections:
                     self._incoming.basic_ack(delivery.tag)
             mail.handed_over.clear()
-            while mail.outbox and len(mail.unconfirmed) < WINDOW:
+            while mail.outbox and self._keeps_order(mail.outbox[0]):
                 self._publish(mail.outbox[0])
                 mail.outbox.popleft()
             for topic in mail.inboxes.keys() - self._consumed:
@@ -173,6 +177,14 @@ class ConnectionThread:
                 self._incoming.basic_consume(self._prefix + topic, self._brought_on(topic))
             if mail.is_closing:
                 self._prepare_end()
+
+    def _keeps_order(self, message: OutgoingMessage) -> bool:
+        """Whether ``message`` may be published before the broker has confirmed all those before it."""
+        waiting = self._mail.unconfirmed
+        if not waiting:
+            return True
+        last = next(reversed(waiting.values()))
+        return len(waiting) < WINDOW and len(message.body) < LARGE and len(last.body) < LARGE
 
     def _prepare_end(self) -> None:
         loop, mail = self._connection.ioloop, self._mail

@@ -93,7 +93,7 @@ def _run(invocation: Message, storage: Any) -> str:
         return serve(invocation, objects)
     nonce = nonce_of(os.getpid(), invocation.invoked_s)
     rates = _rates(invocation)
-    deadline = StartDeadline(invocation, rates, billed_s(), is_exact=is_cold() is not None)
+    deadline = StartDeadline(invocation, rates, billed_s(), is_exact=is_cold() is False)
     store = _open_store(invocation, objects) if invocation.role == "worker" else None
     log = _open_log(invocation, objects, nonce, store)
     is_over = threading.Event()

@@ -38,7 +38,7 @@ class StartDeadline:
     billed_s : float
         Seconds that are on the function's bill already; infinity where that is not known.
     is_exact : bool
-        Whether they are. Else they may be those of a runtime that has served others before.
+        Whether they are. Else they may be those of a runtime that was started ahead, or has served others before.
     end : callable
         Ends this process at once, with a status.
     """

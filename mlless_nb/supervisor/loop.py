@@ -46,8 +46,8 @@ from .worker_watch import WorkerWatch
 STEP_POLL_S = 0.2
 #: Seconds between two polls while the knee or a removal may be near.
 TUNING_POLL_S = 0.03
-#: Seconds needed to receive the workers' final messages.
-LAST_WORDS_S = 0.05
+#: Seconds needed to receive the workers' final messages, and for which the steps that they have done are waited for.
+LAST_WORDS_S, LAST_STEPS_S = 0.05, 0.5
 
 
 class Supervisor:
@@ -140,8 +140,9 @@ class Supervisor:
             except (LostData, redis.ConnectionError, redis.TimeoutError, ServiceError) as error:
                 self._outgoing.repeat()
                 self._outage.wait(error)
-        while not self._incoming.is_succeeded and self._read_steps(0.001):
-            pass
+        is_short = self._rows.step < self._workers.last_step  # a log in the storage is not read twice at once
+        while not self._incoming.is_succeeded and self._read_steps(LAST_STEPS_S if is_short else 0.001):
+            is_short = False
 
     def _look(self) -> bool:
         """One round of the loop; returns whether to go on."""
@@ -208,8 +209,7 @@ class Supervisor:
 
     def _read_steps(self, timeout_s: float) -> bool:
         """Read the steps completed since the last call; returns whether there were any."""
-        entries = self._log.read_steps(timeout_s)
-        self._take_in(entries)
+        self._take_in(entries := self._log.read_steps(timeout_s))
         return bool(entries)
 
     def _take_in(self, entries: list[StepEntry]) -> None:

@@ -64,6 +64,11 @@ class WorkerWatch:
         """Whether every worker has sent its final message."""
         return len(self.ended) == self._job.n_workers
 
+    @property
+    def last_step(self) -> int:
+        """The last step that workers have done which have left, 0 if there is none."""
+        return max((message.step for message in self.ended.values() if isinstance(message, Left)), default=0)
+
     def note_abort(self, status: str, reason: str) -> None:
         """Note the status and reason of an abort; the first one counts."""
         self.aborted = self.aborted or (status, reason)

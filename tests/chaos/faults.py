@@ -9,7 +9,7 @@ import signal
 import time
 from collections.abc import Callable
 
-from chaos.scene import Scene, name_of
+from chaos.scene import PATIENCE_S, Scene, name_of
 
 from mlless_nb.bus.messages import Aged
 
@@ -97,7 +97,8 @@ def invoke_twice(scene: Scene) -> str:
     try:
         scene.services.watch_functions(f"runs/{scene.run.id}")
     except AttributeError:
-        if scene.is_live:  # else the driver has ended meanwhile, and has closed its watchdog
+        scene.run.wait(PATIENCE_S)
+        if scene.is_live:  # else the driver was about to end, and had closed its watchdog
             raise
     return f"{name_of(slot)} invoked twice"
 

@@ -176,7 +176,6 @@ def test_the_cap_holds_when_functions_of_a_trial_are_killed(parallel: int) -> No
     assert_within(sweep, cap_usd)
 
 
-@pytest.mark.long
 def test_a_failed_trial_is_not_the_best_one_though_its_loss_had_been_the_lowest() -> None:
     """The leaderboard named another one, whose model was not kept."""
     study: Any = SimpleNamespace(sampler="random", n_trials=3)
@@ -191,6 +190,7 @@ def test_a_failed_trial_is_not_the_best_one_though_its_loss_had_been_the_lowest(
     assert sweep.best.id == trials[2].run_id
 
 
+@pytest.mark.long
 def test_a_stop_ends_live_trials_in_good_order_and_keeps_what_was_found() -> None:
     job = dataclasses.replace(JOB, stop=Stop(epochs=100_000))
     sweep = mlless_nb.sweep(job, {"learning_rate": log_uniform(0.1, 2.0)}, budget=0.05, trials=9, parallel=2)

@@ -37,7 +37,7 @@ def check(world: World, outcome: Outcome) -> None:
     if outcome.status not in ENDS and not any(why in outcome.reason for why in GIVEN_UP):
         raise WrongError(f"{outcome.status}: {outcome.reason}")
     may_stop = scenario.faults or scenario.commands or scenario.handing_over_s > HAND_OVER_SHARE * scenario.lifetime_s
-    may_stop = may_stop or outcome.is_unpaid
+    may_stop = may_stop or (outcome.is_unpaid and "lifetime" in outcome.reason)
     if outcome.status == "stopped" and not may_stop:
         raise WrongError(f"stopped, though nobody asked for it and nothing went wrong: {outcome.reason}")
     is_whole = bool(outcome.rows) and outcome.rows[-1] == scenario.problem.steps

@@ -203,8 +203,8 @@ class Witness:
     def __init__(self, hub: MemoryHub, most_nusd: float) -> None:
         self._hub, self._most_nusd, self._overrun_nusd = hub, most_nusd, 0
         self._publishers: dict[tuple[int, str, int], str] = {}
-        #: Parts under which local functions that replace others return their money if somebody else has the slot: while
-        #: they start, the driver pays for who has it.
+        #: Parts under which local functions that replace others return their money. While they start, the driver pays
+        #: for who has the slot, which may be somebody else.
         self.replacing: set[int] = set()
 
     def look(self, log: SimCoordinator, name: str, arguments: tuple[Any, ...], answer: Any) -> None:
@@ -213,7 +213,10 @@ class Witness:
         if name == "refund" and arguments[0] < 0:
             self._overrun_nusd -= arguments[0]
             part = arguments[2] if arguments[2:] else 0
-            may_overrun = part >= SECOND or part in self.replacing  # one that is started twice has none
+            has_slot = hub.claims.get(arguments[1]) == log._nonce
+            may_overrun = part >= SECOND or (
+                part in self.replacing and not has_slot
+            )  # one that is started twice has none
             if arguments[0] < -self._most_nusd and not may_overrun:
                 raise WrongError(f"a function spent {-arguments[0]} nano-dollars beyond its grant")
         if hub.cap is not None and hub.reserved > hub.cap + self._overrun_nusd and name != "create":

@@ -32,7 +32,7 @@ from .lithops_config import (
     for_local,
     secrets_of,
 )
-from .processes import has_members, is_running, members
+from .processes import has_members, is_running, leaves
 
 #: Longest wait for Lithops to start the process of local functions, seconds.
 LOCAL_SPAWN_S = 5.0
@@ -231,9 +231,9 @@ class LithopsLauncher:
         return process is not None and process.poll() is not None and not has_members(process.pid)
 
     def functions_of(self, key: str) -> set[int] | None:
-        """The processes that live of the functions, more than one, of one call of `invoke`; None if unknown."""
+        """The processes that live of the functions of one call of `invoke`, or are to start them; None if unknown."""
         process = self._jobs.get(key)
-        return members(process.pid) - {process.pid} if process is not None and self._has_seen else None
+        return leaves(process.pid) if process is not None and self._has_seen else None
 
     @property
     def process_groups(self) -> list[int]:

@@ -93,6 +93,31 @@ def members(group: int) -> set[int]:
     return {process.pid for process in all_processes() if process.group == group}
 
 
+def leaves(group: int) -> set[int]:
+    """The processes of ``group`` that live and have started no other that does: Lithops starts functions by others."""
+    alive = members(group)
+    return alive - {_parent(pid) for pid in alive}
+
+
+def _parent(pid: int) -> int:
+    """The parent of a process, 0 if it is gone."""
+    if not Path("/proc/self/stat").exists():
+        return _parent_by_ps(pid)
+    try:
+        # "Field 4 (ppid)" of proc(5); the name in field 2 may contain spaces.
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+def _parent_by_ps(pid: int) -> int:
+    """As `_parent`, where there is no /proc."""
+    asked = ["ps", "-o", "ppid=", "-p", str(pid)]
+    with contextlib.suppress(OSError, ValueError, subprocess.TimeoutExpired):
+        return int(subprocess.run(asked, capture_output=True, text=True, timeout=PS_S, check=False).stdout)
+    return 0
+
+
 def is_running(pid: int, groups: list[int]) -> bool:
     """Whether process ``pid`` belongs to one of these groups and is neither dead nor a zombie."""
     try:

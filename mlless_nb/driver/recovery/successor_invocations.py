@@ -75,6 +75,7 @@ class SuccessorInvocations:
                 continue
             try:
                 granted[slot] = self._payments.reserve_successor(slot)
+                self._unpaid.discard(slot)
             except Unrecoverable:
                 self._refuse(slot, aged, what)
         if not granted or not self._are_invoked(granted, run_s):
@@ -93,7 +94,7 @@ class SuccessorInvocations:
         if aged.is_late or not aged.reason:
             self._unpaid.add(slot)
         who = THE_SUPERVISOR if slot == SUPERVISOR else f"worker {slot}"
-        why = "a function's lifetime is limited, and the run ends with it"
+        why = "a function's lifetime is limited, and the run may end with it"
         plain = f"The budget does not pay for a successor of {who}: {why}"
         self._add_event(f"{aged.reason}; the budget does not pay for {what}" if aged.reason else plain)
 

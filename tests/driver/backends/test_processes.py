@@ -1,0 +1,41 @@
+"""Which processes of a group are functions, and not what has started them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from mlless_nb.driver.backends import processes
+from mlless_nb.driver.backends.processes import leaves, members
+
+#: A process with two children, of which one has a child itself, as Lithops' runner has.
+TREE = """
+import os, time
+if os.fork() and not os.fork():
+    if not os.fork():
+        os.write(1, b"%d\\n" % os.getpid())
+elif os.getpid() != os.getsid(0):
+    os.write(1, b"%d\\n" % os.getpid())
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("has_proc", [True, False])
+def test_what_has_started_others_is_no_function(has_proc: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody was seen to be gone, since the processes that Lithops starts functions by outlive them."""
+    if not has_proc:
+        monkeypatch.setattr(processes, "_parent", processes._parent_by_ps)
+    tree = subprocess.Popen([sys.executable, "-c", TREE], stdout=subprocess.PIPE, text=True, start_new_session=True)
+    assert tree.stdout is not None
+    try:
+        pids = {int(tree.stdout.readline()) for _ in range(2)}
+        assert len(members(tree.pid)) == 4
+        assert leaves(tree.pid) == pids
+    finally:
+        os.killpg(tree.pid, signal.SIGKILL)
+        tree.wait()
+        tree.stdout.close()
