@@ -149,7 +149,7 @@ class Driver:
         except Exception as error:
             ended = self._failure(f"{type(error).__name__}: {error}")
         self._commands.close()
-        self._feed.close()
+        self._feed.close(ended.step if ended is not None and ended.status == "finished" else 0)
         ended = ended or self._failure("stopped before the functions were invoked", "stopped")
         conclusion = Conclusion(
             ended,

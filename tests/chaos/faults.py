@@ -9,7 +9,7 @@ import signal
 import time
 from collections.abc import Callable
 
-from chaos.scene import PATIENCE_S, Scene, name_of
+from chaos.scene import Scene, name_of
 
 from mlless_nb.bus.messages import Aged
 
@@ -94,12 +94,7 @@ def invoke_twice(scene: Scene) -> str:
     """Invoke a function that is at work once more."""
     slot = scene.rng.randrange(-1, scene.case.workers)
     scene.services.launcher.invoke([scene.payload(slot)])
-    try:
-        scene.services.watch_functions(f"runs/{scene.run.id}")
-    except AttributeError:
-        scene.run.wait(PATIENCE_S)
-        if scene.is_live:  # else the driver was about to end, and had closed its watchdog
-            raise
+    scene.services.watch_functions(f"runs/{scene.run.id}")
     return f"{name_of(slot)} invoked twice"
 
 
@@ -227,6 +222,7 @@ def restart_redis_from_the_past(scene: Scene) -> str:
     shutil.copytree(folder, older)
     step = scene.step
     scene.until(lambda: scene.step > step + scene.case.checkpoint_every, 20.0)
+    scene.has_past = True
     server.kill()
     shutil.rmtree(folder)
     older.rename(folder)

@@ -24,6 +24,7 @@ from mlless_nb.driver.backends.launcher import LithopsLauncher
 from mlless_nb.driver.launch import invocations
 from mlless_nb.driver.recovery.early_ends import EarlyEnds
 from mlless_nb.driver.running import contact
+from mlless_nb.driver.running.update_feed import LAST_MISSING
 
 #: Lease of the functions, seconds: short, so that those that are found by it are found soon.
 LEASE_S = 3.0
@@ -65,7 +66,7 @@ def play(case: Case, servers: Servers, say: Callable[[str], None] = print) -> Ou
         scene = Scene(case, run, servers, LEASE_S)
         followed = [*_disturb(scene, say)]
         if run.wait(PATIENCE_S) == "finished":
-            wrong += _compare(case, run, plain)
+            wrong += _compare(scene, plain)
         else:
             wrong.append("hung" if scene.is_live else f"{run.status}: {run.reason}")
             if scene.is_live:
@@ -107,6 +108,11 @@ def _disturb(scene: Scene, say: Callable[[str], None]) -> Iterator[Followed]:
             one.what = FAULTS[kind](scene)
         except (redis.RedisError, OSError) as error:
             one.what = f"{kind} ({type(error).__name__})"
+        except (AttributeError, IndexError):  # the driver is about to end, and has closed what it had
+            scene.run.wait(PATIENCE_S)
+            if scene.is_live:
+                raise
+            return
         _follow(scene, one, n_told, step)
         say("   " + one.line(LEASE_S))
         yield one
@@ -147,8 +153,9 @@ def _restarts(told: list[str], step: int) -> Iterator[tuple[int, int]]:
             yield begun, int(reached[1]) - 1 if reached else step
 
 
-def _compare(case: Case, run: mlless_nb.TrainingRun, plain: mlless_nb.TrainingRun) -> list[str]:
+def _compare(scene: Scene, plain: mlless_nb.TrainingRun) -> list[str]:
     """What differs between a disturbed and an undisturbed run."""
+    case, run = scene.case, scene.run
     wrong = []
     steps = run.history["step"].tolist()
     if case.is_exact:
@@ -158,7 +165,10 @@ def _compare(case: Case, run: mlless_nb.TrainingRun, plain: mlless_nb.TrainingRu
         losses = [loss_of(plain), *(loss_of(finish(case.job())) for _ in range(UNDISTURBED - 1))]
         if _is_off(loss_of(run), losses):
             wrong.append(f"loss {loss_of(run):.5f} instead of {min(losses):.5f} to {max(losses):.5f}")
-    if steps != list(range(1, case.steps + 1)):
+    # The reports of steps that a server has lost before anybody has read them are lost; it is told.
+    is_told = scene.has_lost and any(LAST_MISSING in event.text for event in run.telemetry.state.events)
+    n_steps = len(steps) if is_told else case.steps
+    if steps != list(range(1, n_steps + 1)):
         missing = sorted(set(range(1, case.steps + 1)) - {int(step) for step in steps})
         wrong.append(f"{len(steps)} rows for {case.steps} steps, missing {missing[:5]}")
     return wrong
@@ -186,7 +196,11 @@ def leftovers(scene: Scene) -> list[str]:
     servers, case = scene.servers, scene.case
     if case.place in ("redis", "redis+rabbitmq"):
         assert servers.redis is not None
-        keys = redis.Redis.from_url(servers.redis.url).keys("*")
+        client = redis.Redis.from_url(servers.redis.url)
+        # A server that comes back with the data of a run that has ended keeps them until they expire.
+        keys = [key for key in client.keys("*") if not (scene.has_past and client.ttl(key) > 0)]
+        if scene.has_past:
+            client.flushall()
         if keys:
             found.append(f"keys left: {keys[:5]}")
     if case.place == "redis+rabbitmq":

@@ -22,6 +22,14 @@ from mlless_nb.exchange import SUPERVISOR
 
 #: Seconds after which a run that gets no further counts as hung.
 PATIENCE_S = 240.0
+#: Faults by which a Redis loses data.
+LOSES = {
+    "Redis emptied",
+    "Redis restarted empty",
+    "Redis restarted from an older file",
+    "private Redis killed",
+    "watchdog killed",
+}
 POLL_S = 0.02
 
 
@@ -81,6 +89,7 @@ class Scene:
         self.groups: set[int] = set()
         self.traces: set[str] = set()
         self.hit: dict[int, tuple[int, float]] = {}  # slot -> process, and when it was hit
+        self.has_past = False  # whether Redis was restarted with older data, maybe those of a run that has ended
         self.note()
 
     @property
@@ -92,6 +101,11 @@ class Scene:
     def is_live(self) -> bool:
         """Whether the run has not ended."""
         return self.run.telemetry.state.is_live
+
+    @property
+    def has_lost(self) -> bool:
+        """Whether a fault of this run lets a server lose its data."""
+        return not LOSES.isdisjoint(self.case.faults)
 
     @property
     def step(self) -> int:

@@ -12,6 +12,9 @@ from ...telemetry.record import Record
 from ..launch.resumption import Start
 from .commands import Commands
 
+#: What is said where the last steps are, or may be, missing.
+LAST_MISSING = "missing in its history"
+_WHY_LAST = "the server that had their reports has lost them; the model is not affected"
 _WHY_MISSING = (
     "not every worker took them, or the supervisor could not read their reports in time; the model is not affected"
 )
@@ -61,8 +64,15 @@ class UpdateFeed:
         if update.done:
             self._commands.settle(update.done)
 
-    def close(self) -> None:
-        """Say how many steps the history lacks in all, if there are more than was said."""
+    def close(self, last_step: int) -> None:
+        """Say how many steps the history lacks in all, if there are more than was said, and whether it lacks the last.
+
+        ``last_step`` is that of a run that is finished; 0: it may be a later one than is known.
+        """
+        state = self._telemetry.state
+        if last_step > self._newest_step and not any(LAST_MISSING in event.text for event in state.events):
+            text = f"The run's last steps are {LAST_MISSING} after step {int(self._newest_step)}: {_WHY_LAST}"
+            self._telemetry.add_event(state.time_s, text)
         if self._n_missing > self._n_told:
             text = f"{self._n_missing} steps in all are missing in the history: {_WHY_MISSING}"
             self._telemetry.add_event(self._telemetry.state.time_s, text)

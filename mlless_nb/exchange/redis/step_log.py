@@ -6,6 +6,9 @@ import redis
 
 from ..step_report import LateArrival, Report, StepEntry
 
+#: Most entries of one request, and most requests of one call: a reader that comes late reads on.
+AT_ONCE, MOST_REQUESTS = 500, 8
+
 
 class StepLogReader:
     """Reads the step log of one job from its start. For one thread.
@@ -25,11 +28,19 @@ class StepLogReader:
 
     def read(self, timeout_s: float) -> list[StepEntry]:
         """See `Coordinator.read_steps`."""
-        reply = self._redis.xread({self._key: self._last_entry}, count=500, block=max(int(timeout_s * 1000), 1))
         entries: list[StepEntry] = []
+        for block_ms in (max(int(timeout_s * 1000), 1), *[None] * (MOST_REQUESTS - 1)):
+            if self._read(entries, block_ms) < AT_ONCE:
+                break
+        return entries
+
+    def _read(self, entries: list[StepEntry], block_ms: int | None) -> int:
+        """Add the next ``entries``; returns how many rows of the stream were read."""
+        reply = self._redis.xread({self._key: self._last_entry}, count=AT_ONCE, block=block_ms)
+        n_rows = 0
         for _, rows in reply.items() if isinstance(reply, dict) else reply or []:
             for entry_id, fields in rows[0] if rows and isinstance(rows[0], list) else rows:
-                self._last_entry = entry_id.decode()
+                self._last_entry, n_rows = entry_id.decode(), n_rows + 1
                 at_s = float(fields.pop(b"at"))
                 if b"late" in fields:
                     self._late.append(LateArrival(int(fields[b"late"]), int(fields[b"rank"]), at_s))
@@ -40,7 +51,7 @@ class StepLogReader:
                 if is_last:
                     entries.append(StepEntry(step, at_s, self._reports, n_workers, tuple(map(float, times.split()))))
                     self._reports = {}
-        return entries
+        return n_rows
 
     def late(self) -> list[LateArrival]:
         """See `Coordinator.read_late`."""

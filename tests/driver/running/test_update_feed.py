@@ -10,14 +10,14 @@ from mlless_nb.driver.running.update_feed import UpdateFeed
 from mlless_nb.telemetry.live import COLUMNS, Telemetry
 
 
-def fed(*updates: list[int]) -> tuple[list[int], list[str]]:
+def fed(*updates: list[int], last_step: int = 0) -> tuple[list[int], list[str]]:
     """The steps of a history, and the events, after updates with the rows of these steps."""
     telemetry, commands = Telemetry(), SimpleNamespace(settle=lambda done: None)
     feed = UpdateFeed(telemetry, commands, None)  # type: ignore[arg-type]
     for steps in updates:
         rows: list[Any] = [[float(step), *[0.5] * (len(COLUMNS) - 1)] for step in steps]
         feed.take(Update(rows))
-    feed.close()
+    feed.close(last_step)
     return [int(step) for step in telemetry.history()["step"]], [event.text for event in telemetry.state.events]
 
 
@@ -36,3 +36,10 @@ def test_the_run_tells_which_steps_its_history_lacks() -> None:
     _, told = fed(*([step] for step in range(2, 2002, 2)))
     assert len(told) == 11  # of 1,000 gaps
     assert told[-1] == f"1000 steps in all are missing in the history: {why}; the model is not affected"
+
+
+def test_the_run_tells_that_its_history_lacks_the_last_steps() -> None:
+    """Their reports were lost with the data of a Redis that was killed as the run ended, and nothing said so."""
+    _, told = fed([1, 2], last_step=5)
+    assert [text.split(":")[0] for text in told] == ["The run's last steps are missing in its history after step 2"]
+    assert fed([1, 2], last_step=2) == ([1, 2], [])
