@@ -30,7 +30,7 @@ from mlless_nb.driver.running.update_feed import LAST_MISSING
 LEASE_S = 3.0
 #: By how much the loss may differ, where bits are not promised, from that of the nearest of so many undisturbed runs:
 #: with two of eight workers left out of each step, losses of undisturbed runs lie 3 % apart.
-MOST_OFF, UNDISTURBED = 0.02, 5
+MOST_OFF, UNDISTURBED = 0.02, 9
 
 
 @dataclasses.dataclass
