@@ -41,10 +41,11 @@ def check(world: World, outcome: Outcome) -> None:
     if outcome.status == "stopped" and not may_stop:
         raise WrongError(f"stopped, though nobody asked for it and nothing went wrong: {outcome.reason}")
     is_whole = bool(outcome.rows) and outcome.rows[-1] == scenario.problem.steps
-    if outcome.status == "finished" and not is_whole and not outcome.tells_of_gap:
+    loses = any(fault.kind in ("emptied", "restarted") for fault in scenario.faults)
+    if outcome.status == "finished" and not is_whole and not (loses and outcome.tells_of_gap):
         raise WrongError(f"finished with the rows {outcome.rows}")
     # A row that is on the bus when its Redis loses all data is lost.
-    can_lack = scenario.keeps_messages and any(fault.kind in ("emptied", "restarted") for fault in scenario.faults)
+    can_lack = scenario.keeps_messages and loses
     # So is one that the step log drops while no supervisor reads it.
     can_lack = can_lack or scenario.kept_steps < scenario.problem.steps
     # And so is one that a worker never took which was to leave after it, and its peers were past, as the run ended.
