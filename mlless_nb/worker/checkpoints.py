@@ -94,6 +94,7 @@ class Checkpoints:
         self._writer.start()
 
     def _write(self, step: int, blob: bytes, passed: int) -> None:
+        self._membership.settle_steps()
         for _ in range(TRIES):
             with contextlib.suppress(ServiceError, OSError):
                 self._objects.put(self._key(step), blob)

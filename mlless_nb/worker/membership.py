@@ -39,6 +39,12 @@ class Membership:
         self._asked_at = clock()
         self._missed_from = self._patient_until = self._asked_at + START_LEASES * invocation.lease_s
 
+    def settle_steps(self) -> None:
+        """Wait for the step log, where it is written beside the work: no checkpoint may be ahead of it."""
+        settle = getattr(self._log, "settle_steps", None)
+        if settle is not None:
+            settle()
+
     def active(self, step: int) -> list[int]:
         """Slots that take part in ``step``, ascending."""
         return self.plan.active(step, self._n_workers)

@@ -50,7 +50,7 @@ class Slow(MemoryObjects):
 def test_a_worker_whose_writes_are_slow_leaves_no_checkpoint_out() -> None:
     """It left out every second one, its peers others, and none was whole: a restart went back to the first step."""
     objects = Slow()
-    membership: Any = SimpleNamespace(plan=None)
+    membership: Any = SimpleNamespace(plan=None, settle_steps=lambda: None)
     one = Checkpoints(JOB.invocation(0), objects, membership, lambda: True)
 
     def store() -> None:
@@ -72,7 +72,7 @@ def test_a_write_that_hangs_costs_checkpoints_and_not_the_run(monkeypatch: pytes
     """Peers give a round up after two minutes; a storage may take longer to say that it has failed."""
     monkeypatch.setattr(checkpoints, "PATIENCE_S", 0.01)
     objects = Slow()
-    membership: Any = SimpleNamespace(plan=None)
+    membership: Any = SimpleNamespace(plan=None, settle_steps=lambda: None)
     one = Checkpoints(JOB.invocation(0), objects, membership, lambda: True)
     for step in (10, 20):
         one.store(WorkerState(step, 0, [0, 1], FACTS, {"params": np.zeros((4, 2), np.float32)}), step)

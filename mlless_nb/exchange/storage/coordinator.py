@@ -7,6 +7,7 @@ by several steps at once saves requests, and a stop takes effect so many steps l
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -234,6 +235,13 @@ class StorageCoordinator(Books):
         while self._begun and (self._begun[0].done() or len(self._begun) > MOST_ASIDE):
             self._begun.popleft().result()
         self._begun.append(self._beside.submit(action))
+
+    def settle_steps(self) -> None:
+        """Wait until all that was begun beside this worker's work is done. For any thread."""
+        beside = self._beside
+        if beside is not None:
+            with contextlib.suppress(RuntimeError):  # it was closed meanwhile, which waits for it, too
+                beside.submit(lambda: None).result()
 
     def wait(self, part: RoundRequest, pay: Callable[[], None]) -> Closing | None:
         """See `Coordinator`."""
