@@ -117,7 +117,7 @@ class Case:
     @property
     def steps(self) -> int:
         """Steps that the run takes; with few faults it is long enough not to end during one on a quick machine."""
-        scale = 1.0 if len(self.faults) > FEW else 3.0
+        scale = 1.0 if len(self.faults) > FEW else 4.5
         if self.place in ("storage", "s3"):
             scale *= 0.15 if self.place == "storage" else 0.03
         if self.model == "k-means" or self.algorithm == "ADMM":
