@@ -214,9 +214,8 @@ class Witness:
             self._overrun_nusd -= arguments[0]
             part = arguments[2] if arguments[2:] else 0
             has_slot = hub.claims.get(arguments[1]) == log._nonce
-            may_overrun = part >= SECOND or (
-                part in self.replacing and not has_slot
-            )  # one that is started twice has none
+            # A function that is started twice has the money for one.
+            may_overrun = part >= SECOND or (part in self.replacing and not has_slot)
             if arguments[0] < -self._most_nusd and not may_overrun:
                 raise WrongError(f"a function spent {-arguments[0]} nano-dollars beyond its grant")
         if hub.cap is not None and hub.reserved > hub.cap + self._overrun_nusd and name != "create":
