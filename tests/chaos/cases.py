@@ -116,8 +116,8 @@ class Case:
 
     @property
     def steps(self) -> int:
-        """Steps that the run takes; with few faults it is long enough not to end during one on a quick machine."""
-        scale = 1.0 if len(self.faults) > FEW else 4.5
+        """Steps that the run takes: enough not to end before its faults on a quick machine, more for few faults."""
+        scale = 3.0 if len(self.faults) > FEW else 4.5
         if self.place in ("storage", "s3"):
             scale *= 0.15 if self.place == "storage" else 0.03
         if self.model == "k-means" or self.algorithm == "ADMM":
@@ -127,7 +127,7 @@ class Case:
     @property
     def checkpoint_every(self) -> int:
         """Steps between two checkpoints."""
-        return max(self.steps // 25, 2)
+        return max(self.steps // (75 if len(self.faults) > FEW else 25), 2)
 
     def __str__(self) -> str:
         parts = [self.model, *([self.algorithm] if self.algorithm != "default" else []), f"P={self.workers}", self.sync]

@@ -8,7 +8,17 @@ from dataclasses import replace
 import pytest
 from exchange.test_coordinator import ALL, Make, copied, make, part, publish  # noqa: F401 - a fixture
 
-from mlless_nb.exchange import FROM_THE_START, Aborted, Coordinator, Fenced, LostData, Plan, Restart, Restarted
+from mlless_nb.exchange import (
+    FROM_THE_START,
+    Aborted,
+    Coordinator,
+    Fenced,
+    LostData,
+    Plan,
+    RedisCoordinator,
+    Restart,
+    Restarted,
+)
 from mlless_nb.money.request import BudgetRequest
 
 
@@ -130,6 +140,9 @@ def test_a_run_whose_data_is_lost_is_created_again(make: Make, request: pytest.F
         log.join(restart)
         assert log.claim(slot)
     step(logs, 2)
+    if isinstance(driver, RedisCoordinator):  # the workers knew the old keys, the new ones expire as well
+        for shard in driver._shards:
+            assert all(shard.pttl(key) > 0 for key in shard.scan_iter(match=driver._prefix + "*"))
 
 
 def test_a_checkpoint_is_known_to_all_before_its_step_ends(make: Make) -> None:  # noqa: F811

@@ -62,7 +62,6 @@ class Arrivals:
         self._prefix, self._generation, self._nonce = prefix, generation, nonce
         self._job = f"{prefix}job"
         self._known: dict[int, tuple[str, ...]] = {}  # keys and arguments that stay the same until a restart, by slot
-        self.join(Restart())
         self.scripts = (script, catch_up_script)
         self._sha, self._catch_up_sha = (
             hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest() for text in self.scripts
@@ -71,11 +70,13 @@ class Arrivals:
         # Times of the last renewal of lease and TTLs, by slot; and those that the arrival being sent would set.
         self._renewed: dict[int, tuple[float, float]] = {}
         self._renewing = (0.0, 0.0)
+        self.join(Restart())
 
     def join(self, restart: Restart) -> None:
         """From now on arrive at the rounds of ``restart``."""
         self._fence, self._rounds = fence_of(self._generation, restart), rounds_prefix(self._prefix, restart)
         self._known.clear()
+        self._renewed.clear()  # a server that has lost its data has new keys, without their TTLs
 
     def _known_of(self, slot: int) -> tuple[str, ...]:
         """The keys and arguments between those of a round, in the order of the script."""
