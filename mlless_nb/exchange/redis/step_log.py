@@ -24,18 +24,19 @@ class StepLogReader:
         self._redis, self._key = client, key
         self._last_entry = "0-0"
         self._reports: dict[int, Report] = {}  # of a step whose entries are not all read yet
+        self._steps: list[StepEntry] = []  # that were read, and not returned: the server failed then
         self._late: list[LateArrival] = []
 
     def read(self, timeout_s: float) -> list[StepEntry]:
         """See `Coordinator.read_steps`."""
-        entries: list[StepEntry] = []
         for block_ms in (max(int(timeout_s * 1000), 1), *[None] * (MOST_REQUESTS - 1)):
-            if self._read(entries, block_ms) < AT_ONCE:
+            if self._read(block_ms) < AT_ONCE:
                 break
-        return entries
+        steps, self._steps = self._steps, []
+        return steps
 
-    def _read(self, entries: list[StepEntry], block_ms: int | None) -> int:
-        """Add the next ``entries``; returns how many rows of the stream were read."""
+    def _read(self, block_ms: int | None) -> int:
+        """Read on; returns how many rows of the stream were read."""
         reply = self._redis.xread({self._key: self._last_entry}, count=AT_ONCE, block=block_ms)
         n_rows = 0
         for _, rows in reply.items() if isinstance(reply, dict) else reply or []:
@@ -49,7 +50,9 @@ class StepLogReader:
                 n_workers, times = int(fields.pop(b"workers", 0)), fields.pop(b"times", b"")
                 self._reports |= {int(slot): Report.decode(body) for slot, body in fields.items()}
                 if is_last:
-                    entries.append(StepEntry(step, at_s, self._reports, n_workers, tuple(map(float, times.split()))))
+                    self._steps.append(
+                        StepEntry(step, at_s, self._reports, n_workers, tuple(map(float, times.split())))
+                    )
                     self._reports = {}
         return n_rows
 
