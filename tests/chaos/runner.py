@@ -28,6 +28,8 @@ from mlless_nb.driver.running.update_feed import LAST_MISSING
 
 #: Lease of the functions, seconds: short, so that those that are found by it are found soon.
 LEASE_S = 3.0
+#: What Redis answers for the time to live of a key that does not expire.
+FOR_EVER = -1
 #: By how much the loss may differ, where bits are not promised, from that of the nearest of so many undisturbed runs:
 #: with two of eight workers left out of each step, losses of undisturbed runs lie 3 % apart.
 MOST_OFF, UNDISTURBED = 0.02, 9
@@ -197,8 +199,8 @@ def leftovers(scene: Scene) -> list[str]:
     if case.place in ("redis", "redis+rabbitmq"):
         assert servers.redis is not None
         client = redis.Redis.from_url(servers.redis.url)
-        # A server that comes back with the data of a run that has ended keeps them until they expire.
-        keys = [key for key in client.keys("*") if not (scene.has_past and client.ttl(key) > 0)]
+        # A server that comes back with the data of a run that has ended keeps them until they expire, maybe right now.
+        keys = [key for key in client.keys("*") if not scene.has_past or client.pttl(key) == FOR_EVER]
         if scene.has_past:
             client.flushall()
         if keys:
