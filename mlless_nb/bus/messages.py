@@ -311,7 +311,7 @@ class Update(Message):
     """A report of the supervisor: rows of telemetry, changed fields of the state, events, answers to commands.
 
     ``done`` maps a command's id to its result; ``sentences`` are events as pairs of seconds and text; ``decisions`` are
-    those of the auto-tuner with the numbers they are based on, for the record.
+    those of the auto-tuner with the numbers they are based on, for the record; ``after`` is the step of the row before.
     """
 
     rows: list[list[float | None]] = field(default_factory=list)
@@ -319,6 +319,7 @@ class Update(Message):
     sentences: list[list[Any]] = field(default_factory=list)
     done: dict[str, str] = field(default_factory=dict)
     decisions: list[dict[str, Any]] = field(default_factory=list)
+    after: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -345,6 +346,5 @@ class Ended(Message):
 
 
 _FROM_WORKERS = Started, StartedTwice, Ready, Left, RateCut, Failed
-_KINDS = Invocation, *_FROM_WORKERS, Trouble, Aged, Replaced, LetGo, Invoked, Command, Update, Ended
-#: What can be decoded, by its name on the wire.
-KINDS: dict[str, type[Message]] = {kind.__name__: kind for kind in _KINDS}
+_OTHERS = Invocation, Trouble, Aged, Replaced, LetGo, Invoked, Command, Update, Ended
+KINDS: dict[str, type[Message]] = {kind.__name__: kind for kind in (*_FROM_WORKERS, *_OTHERS)}  # by name on the wire

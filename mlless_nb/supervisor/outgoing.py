@@ -56,9 +56,10 @@ class Outgoing:
         """Send all of it, with the results of the commands that are ``done``, by their ids."""
         update = self._update
         for first in range(0, max(len(update.rows), 1), MOST_ROWS):
-            part = Update(update.rows[first : first + MOST_ROWS])
+            before = update.rows[:first] or self._sent
+            part = Update(update.rows[first : first + MOST_ROWS], after=before[-1][0] if before else 0.0)
             if first == 0:
-                part = dataclasses.replace(update, rows=part.rows, done=done)
+                part = dataclasses.replace(update, rows=part.rows, done=done, after=part.after)
             self._bus.send("driver", part.encode())
         self._sent.extend(update.rows)
         self._update = Update()

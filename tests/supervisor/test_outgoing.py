@@ -25,6 +25,20 @@ def steps_heard(bus: Any) -> list[float]:
     return heard
 
 
+def test_each_message_says_which_row_was_before_its_rows() -> None:
+    """So that who hears them knows whether a server has lost a message between."""
+    bus = open_bus("memory://", "outgoing-after")
+    sending = Outgoing(bus)
+    for step in range(1, 2 * MOST_ROWS + 2):
+        sending.add(row(step))
+    sending.send({})
+    sending.add(row(2 * MOST_ROWS + 5))
+    sending.send({})
+    updates: list[Any] = [Message.decode(body) for body in bus.receive("driver", 0.0)]
+    assert [update.after for update in updates] == [0, MOST_ROWS, 2 * MOST_ROWS, 2 * MOST_ROWS + 1]
+    bus.close(delete=True)
+
+
 def test_rows_that_a_server_may_have_lost_are_sent_again_before_later_ones() -> None:
     bus = open_bus("memory://", "outgoing")
     sending = Outgoing(bus)

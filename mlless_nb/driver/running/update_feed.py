@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import math
+import time
+from collections.abc import Callable
 from typing import Any
 
 from ...bus.messages import Update
@@ -19,6 +22,9 @@ _WHY_MISSING = (
     "not every worker took them, or the supervisor could not read their reports in time; the model is not affected"
 )
 
+#: Seconds that rows wait for those before them, which a server has lost: the supervisor sends them again.
+LOST_S = 10.0
+
 
 class UpdateFeed:
     """Takes in the updates of one run.
@@ -29,6 +35,8 @@ class UpdateFeed:
     commands : Commands
     start : Start or None
         The start of a resumed run: the earlier best model stays the best one while the new run has no better one.
+    clock : callable
+        Monotonic clock, seconds.
 
     Attributes
     ----------
@@ -38,19 +46,26 @@ class UpdateFeed:
         Whether events are added; False while updates are read again, since some events were added before.
     """
 
-    def __init__(self, telemetry: Telemetry, commands: Commands, start: Start | None) -> None:
+    def __init__(
+        self,
+        telemetry: Telemetry,
+        commands: Commands,
+        start: Start | None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._telemetry, self._commands, self._start = telemetry, commands, start
-        self._newest_step = 0.0
+        self._newest_step, self._clock = 0.0, clock
+        self._waiting: list[tuple[float, float, list[Row]]] = []  # the step before the rows, since when, and the rows
         self._n_missing = self._n_told = 0  # steps that the history lacks, and how many when that was told last
         self.record: Record | None = None
         self.tells = True
 
     def take(self, update: Update) -> None:
-        """Take in ``update``; rows that were received before are skipped."""
-        telemetry = self._telemetry
-        rows = [row for row in itertools.starmap(Row, update.rows) if row.step > self._newest_step]
-        if rows:
-            self._append(rows)
+        """Take in ``update``; rows that were received before are skipped, and those before which others lack wait."""
+        telemetry, now = self._telemetry, self._clock()
+        if update.rows:
+            self._waiting.append((update.after, now, list(itertools.starmap(Row, update.rows))))
+        self._append_waiting(now - LOST_S)
         if update.state:
             loss = update.state.get("best_loss")
             if loss is not None and self._start is not None and self._start.is_better(loss):
@@ -69,6 +84,7 @@ class UpdateFeed:
 
         ``last_step`` is that of a run that is finished; 0: it may be a later one than is known.
         """
+        self._append_waiting(math.inf)
         state = self._telemetry.state
         if last_step > self._newest_step and not any(LAST_MISSING in event.text for event in state.events):
             text = f"The run's last steps are {LAST_MISSING} after step {int(self._newest_step)}: {_WHY_LAST}"
@@ -76,6 +92,17 @@ class UpdateFeed:
         if self._n_missing > self._n_told:
             text = f"{self._n_missing} steps in all are missing in the history: {_WHY_MISSING}"
             self._telemetry.add_event(self._telemetry.state.time_s, text)
+
+    def _append_waiting(self, since: float) -> None:
+        """Append the rows whose turn it is, and those that have waited ``since`` then or longer."""
+        self._waiting.sort(key=lambda one: one[0])
+        while self._waiting:
+            after, waits_since, rows = self._waiting[0]
+            if self._newest_step and after > self._newest_step and waits_since > since:
+                return
+            del self._waiting[0]
+            if rows := [row for row in rows if row.step > self._newest_step]:
+                self._append(rows)
 
     def _append(self, rows: list[Row]) -> None:
         if rows[-1].step - self._newest_step != len(rows):

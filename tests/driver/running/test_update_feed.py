@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from mlless_nb.bus.messages import Update
-from mlless_nb.driver.running.update_feed import UpdateFeed
+from mlless_nb.driver.running.update_feed import LOST_S, UpdateFeed
 from mlless_nb.telemetry.live import COLUMNS, Telemetry
 
 
@@ -19,6 +19,31 @@ def fed(*updates: list[int], last_step: int = 0) -> tuple[list[int], list[str]]:
         feed.take(Update(rows))
     feed.close(last_step)
     return [int(step) for step in telemetry.history()["step"]], [event.text for event in telemetry.state.events]
+
+
+def test_rows_wait_for_those_before_them_that_a_server_has_lost() -> None:
+    """A Redis that lost its data between two messages of an update lost 500 rows of the history for ever."""
+    telemetry, now_s = Telemetry(), 0.0
+    feed = UpdateFeed(telemetry, SimpleNamespace(settle=lambda done: None), None, lambda: now_s)  # type: ignore[arg-type]
+
+    def take(after: int, *steps: int) -> list[int]:
+        rows: list[Any] = [[float(step), *[0.5] * (len(COLUMNS) - 1)] for step in steps]
+        feed.take(Update(rows, after=float(after)))
+        return [int(step) for step in telemetry.history()["step"]]
+
+    take(0, 1, 2)
+    assert take(4, 5, 6) == [1, 2]
+    assert take(6, 7) == [1, 2]
+    assert take(0, 1, 2, 3, 4) == [1, 2, 3, 4, 5, 6, 7]  # sent again
+    assert take(5, 6, 7, 8)[-1] == 8
+    assert not telemetry.state.events
+    take(9, 10)
+    now_s += 2 * LOST_S
+    assert take(10, 11)[-3:] == [8, 10, 11]  # nobody sends it again
+    take(12, 13)
+    feed.close(0)
+    assert [int(step) for step in telemetry.history()["step"]][-2:] == [11, 13]
+    assert [event.text[:16] for event in telemetry.state.events] == ["Step 9 is missin", "Step 12 is missi"]
 
 
 def test_rows_that_are_sent_again_are_skipped_and_whole_histories_are_not_spoken_of() -> None:
