@@ -74,7 +74,7 @@ def test_the_meter_agrees_with_the_spans_of_an_undisturbed_run() -> None:
     ],
 )
 def test_the_meter_agrees_with_the_spans_of_a_run_whose_functions_are_killed(victims: tuple[int, ...]) -> None:
-    with Trial(workers=2, **STEADY | {"stop": {"steps": 2000 + 1000 * len(victims)}}) as trial:
+    with Trial(workers=2, **STEADY | {"stop": {"steps": 2000 * (2 + len(victims))}}) as trial:
         assert trial.observer.wait(lambda: len(trial.observer.functions()) == 3)
         for number, slot in enumerate(victims):
             kill_after(trial, number + 1, slot)
