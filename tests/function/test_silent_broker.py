@@ -36,9 +36,12 @@ def test_one_that_is_started_twice_ends_though_the_broker_confirms_nothing(
     first = Job(PMF(rank=2), SGD(0.2), BSP(), 2, 12, "mean", {}).invocation(0)
     invocation = dataclasses.replace(first, invoked_s=4.0, job_id=uuid.uuid4().hex, bus_url=url)
 
+    opened = threading.Event()
+
     def falls_silent(*where: Any, **options: Any) -> Any:
         bus = open_bus(*where, **options)
         network.go_silent()
+        opened.set()
         return bus
 
     monkeypatch.setattr(second_start, "open_bus", falls_silent)
@@ -50,6 +53,7 @@ def test_one_that_is_started_twice_ends_though_the_broker_confirms_nothing(
     )
     booking.start()
     booking.join(ENOUGH_S)
+    assert opened.is_set()
     assert not booking.is_alive()
     network.come_back()
     assert hub.reserved == rates.function_nusd(2.0)

@@ -54,7 +54,7 @@ class UpdateFeed:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._telemetry, self._commands, self._start = telemetry, commands, start
-        self._newest_step, self._clock = 0.0, clock
+        self._newest_step, self._clock, self._followed_at = 0.0, clock, -math.inf
         self._waiting: list[tuple[float, float, list[Row]]] = []  # the step before the rows, since when, and the rows
         self._n_missing = self._n_told = 0  # steps that the history lacks, and how many when that was told last
         self.record: Record | None = None
@@ -94,15 +94,16 @@ class UpdateFeed:
             self._telemetry.add_event(self._telemetry.state.time_s, text)
 
     def _append_waiting(self, since: float) -> None:
-        """Append the rows whose turn it is, and those that have waited ``since`` then or longer."""
-        self._waiting.sort(key=lambda one: one[0])
+        """Append the rows whose turn it is, and, if there were none ``since`` then, those that wait since then."""
+        self._waiting.sort(key=lambda one: one[2][0].step)
         while self._waiting:
             after, waits_since, rows = self._waiting[0]
-            if self._newest_step and after > self._newest_step and waits_since > since:
+            if after > self._newest_step and max(waits_since, self._followed_at) > since:
                 return
             del self._waiting[0]
             if rows := [row for row in rows if row.step > self._newest_step]:
                 self._append(rows)
+            self._followed_at = self._clock()  # of what is sent again, the next part may come now
 
     def _append(self, rows: list[Row]) -> None:
         if rows[-1].step - self._newest_step != len(rows):

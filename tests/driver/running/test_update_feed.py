@@ -31,19 +31,24 @@ def test_rows_wait_for_those_before_them_that_a_server_has_lost() -> None:
         feed.take(Update(rows, after=float(after)))
         return [int(step) for step in telemetry.history()["step"]]
 
-    take(0, 1, 2)
-    assert take(4, 5, 6) == [1, 2]
-    assert take(6, 7) == [1, 2]
-    assert take(0, 1, 2, 3, 4) == [1, 2, 3, 4, 5, 6, 7]  # sent again
+    assert take(2, 3) == []  # the first ones are lost
+    assert take(0, 1, 2) == [1, 2, 3]
+    assert take(4, 5, 6) == [1, 2, 3]
+    assert take(6, 7) == [1, 2, 3]
+    now_s += 2 * LOST_S
+    assert take(0, 1, 2, 3) == [1, 2, 3]  # the first part of what is sent again: they wait for the second one
+    assert take(3, 4) == [1, 2, 3, 4, 5, 6, 7]
     assert take(5, 6, 7, 8)[-1] == 8
     assert not telemetry.state.events
     take(9, 10)
+    assert take(0, 13, 14)[-1] == 8  # earlier ones are not kept any more by who sends again
+    take(10, 11, 12, 13)
     now_s += 2 * LOST_S
-    assert take(10, 11)[-3:] == [8, 10, 11]  # nobody sends it again
-    take(12, 13)
+    assert take(14, 15)[-7:] == [8, 10, 11, 12, 13, 14, 15]  # nobody sends it again
+    take(16, 17)
     feed.close(0)
-    assert [int(step) for step in telemetry.history()["step"]][-2:] == [11, 13]
-    assert [event.text[:16] for event in telemetry.state.events] == ["Step 9 is missin", "Step 12 is missi"]
+    assert [int(step) for step in telemetry.history()["step"]][-2:] == [15, 17]
+    assert [event.text[:16] for event in telemetry.state.events] == ["Step 9 is missin", "Step 16 is missi"]
 
 
 def test_rows_that_are_sent_again_are_skipped_and_whole_histories_are_not_spoken_of() -> None:
