@@ -57,7 +57,7 @@ class Outgoing:
         """Send all of it, with the results of the commands that are ``done``, by their ids."""
         update = self._update
         for first in range(0, max(len(update.rows), 1), MOST_ROWS):
-            before: Sequence[Any] = update.rows[:first] or self._sent
+            before: Sequence[Any] = update.rows[first - 1 : first] or self._sent
             part = Update(update.rows[first : first + MOST_ROWS], after=before[-1][0] if before else 0.0)
             if first == 0:
                 part = dataclasses.replace(update, rows=part.rows, done=done, after=part.after)
