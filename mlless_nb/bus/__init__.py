@@ -10,6 +10,7 @@ Commands and status messages travel here; updates do not (see `mlless_nb.exchang
     redis.py     the bus on Redis Streams; cluster.py: Redis in cluster mode
     rabbitmq.py  the bus on RabbitMQ; rabbitmq_connection.py rabbitmq_mail.py: the thread that owns its connection, and
                  the data that other threads share with it; rabbitmq_errors.py: its errors
+    recorded.py  a broker's messages to the supervisor, recorded on Redis: the next supervisor receives them again
     storage.py   the bus in the object storage, for runs without a server
     memory.py    the bus in one process, for tests
     urls.py      checks URLs of servers, and masks passwords in messages; passwords.py looks up passwords

@@ -55,6 +55,9 @@ class Bus(Protocol):
             As for `send`.
         """
 
+    def tells_again(self, topic: str) -> bool:
+        """Whether each reader of ``topic`` that comes later receives all that others have received, too."""
+
     def discard(self, topic: str) -> None:
         """Allow the server to remove what this bus has received of ``topic``: nobody reads it again. Never raises."""
 

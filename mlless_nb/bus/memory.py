@@ -60,6 +60,10 @@ class MemoryBus:
         if self._closed:
             raise ServiceError("the control bus is closed")
 
+    def tells_again(self, topic: str) -> bool:
+        """See `Bus`."""
+        return True
+
     def discard(self, topic: str) -> None:
         """See `Bus`. Messages are kept."""
 

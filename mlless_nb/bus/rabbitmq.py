@@ -98,6 +98,10 @@ class RabbitMqBus:
             self._connection.wake()
         return bodies
 
+    def tells_again(self, topic: str) -> bool:
+        """See `Bus`. The broker delivers each message once."""
+        return False
+
     def discard(self, topic: str) -> None:
         """See `Bus`. The broker has removed it already."""
 

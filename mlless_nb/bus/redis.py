@@ -122,6 +122,10 @@ class RedisBus:
             reader.last_id = entries[-1][0]
         return [fields[b"b"] for _, fields in entries if b"b" in fields and reader.seen.is_new(fields.get(b"i"))]
 
+    def tells_again(self, topic: str) -> bool:
+        """See `Bus`."""
+        return True
+
     def discard(self, topic: str) -> None:
         """See `Bus`. The newest message that was received stays."""
         with self._lock:

@@ -144,6 +144,10 @@ class StorageBus:
         if self._closed.is_set():
             raise ServiceError("the control bus is closed")
 
+    def tells_again(self, topic: str) -> bool:
+        """See `Bus`."""
+        return True
+
     def discard(self, topic: str) -> None:
         """See `Bus`. A removal is a request, too; messages are kept until the end."""
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..bus import Bus
 from ..bus.messages import HANDED_OVER, Invocation, Left, Message
+from ..bus.recorded import recorded
 from ..errors import DecodeError
 from ..exchange import LostData
 from ..exchange.factory import JobCoordinator, leave, open_coordinator, request_margin_nusd, slice_s
@@ -208,14 +209,15 @@ def _open_store(invocation: Invocation, objects: ObjectStore) -> FrameStore | No
 def _supervise(
     invocation: Invocation, log: JobCoordinator, bus: Bus, objects: ObjectStore, prepaid: Prepaid
 ) -> Message | None:
-    try:
-        from ..supervisor.loop import Supervisor  # imported here, since workers do not need it and start sooner without
+    with recorded(bus, invocation, is_first=not invocation.invoked_s) as recording:
+        try:
+            from ..supervisor.loop import Supervisor  # here, since workers do not need it and start sooner without
 
-        supervisor = Supervisor(invocation, log, bus, objects, prepaid)
-    except Exception as error:
-        log.abort(f"the supervisor could not start: {type(error).__name__}: {error}", invocation.n_workers)
-        raise
-    return supervisor.run()
+            supervisor = Supervisor(invocation, log, recording, objects, prepaid)
+        except Exception as error:
+            log.abort(f"the supervisor could not start: {type(error).__name__}: {error}", invocation.n_workers)
+            raise
+        return supervisor.run()
 
 
 def _keep_lease(invocation: Invocation, log: JobCoordinator, is_over: threading.Event) -> None:

@@ -63,6 +63,10 @@ class SimulatedBus:
         self._n_read[topic] = first + len(batch)
         return batch
 
+    def tells_again(self, topic: str) -> bool:
+        """See `Bus`."""
+        return True
+
     def discard(self, topic: str) -> None:
         """See `Bus`."""
 

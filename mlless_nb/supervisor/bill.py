@@ -32,9 +32,6 @@ class Bill:
         When this supervisor's bill began, seconds after the run; the servers' begins with the run.
     invoked_s : float
         When it was invoked in the place of another one; 0 if it is the first.
-    was_told : bool
-        Whether it hears all that the supervisors before it heard. A broker delivers messages once: then a slot is
-        billed from the run's start on, whichever functions have had it.
     spent_before : int
         Nano-dollars that the driver had spent on requests before it invoked the functions.
     prepared : int
@@ -55,13 +52,12 @@ class Bill:
         *,
         began_s: float = 0.0,
         invoked_s: float = 0.0,
-        was_told: bool = True,
     ) -> None:
         self._rates, self._prepaid, self._spent_before = rates, prepaid, spent_before
         self._store, self._stored = store, 0
         self._prepared = prepared
         self._own_s, self._taken_over_s = began_s, invoked_s
-        self._known = set(range(n_workers)) if was_told else set()  # slots whose functions before are billed
+        self._known = set(range(n_workers))  # slots whose functions before are billed
         self._changes: list[tuple[float, float]] = []  # when a supervisor ended, and when that of the next one began
         # When the bills of the functions that have not ended began, by slot, seconds after the run.
         self._began_s = dict.fromkeys(range(n_workers), 0.0)
@@ -81,7 +77,7 @@ class Bill:
         self._in_vain: list[tuple[int, float, float | None]] = []
         self._ended_supervisors = 0  # cost of those that ended so
         #: Successors that were invoked; None if that is not known.
-        self.n_invoked = 0 if was_told else None
+        self.n_invoked: int | None = 0
         #: Seconds that a start takes, to be billed for successors that start in vain as the run ends.
         self.start_s = 0.0
 
@@ -98,17 +94,23 @@ class Bill:
             *before,
             began_s=time_s - prepaid.elapsed_s,
             invoked_s=invocation.invoked_s,
-            was_told=not (invocation.invoked_s and invocation.has_broker),
         )
 
-    def stand_in(self, *, was_told: bool) -> None:
+    def stand_in(self) -> None:
         """This is the bill of the driver, which concludes a run without a supervisor: they are billed from its start.
 
-        ``was_told``: see the class. To be called before anything is heard.
+        To be called before anything is heard.
         """
         self._own_s = 0.0
-        if not was_told:
+
+    def miss_past(self) -> None:
+        """What the supervisors before heard is not told again: slots are billed from the start, whoever had them.
+
+        To be called before anything is heard.
+        """
+        if self.n_invoked is not None:  # or it was called before, and a server failed then
             self._known.clear()
+            self.n_invoked = None
 
     @property
     def n_running(self) -> int:
@@ -169,7 +171,7 @@ class Bill:
         self._leave_waiting(slot)
         self._stored += stored
         time_nusd = spent - storage
-        if slot not in self._known:  # it may have had others before, see ``was_told``
+        if slot not in self._known:  # it may have had others before, see `miss_past`
             ended_s = self._own_s + self._prepaid.elapsed_s if ended_s is None else ended_s
             time_nusd = max(time_nusd, self._rates.function_nusd(ended_s))
             self._known.add(slot)

@@ -130,13 +130,13 @@ class IncomingMessages:
             self._unhandled.popleft()  # only now: a server may have failed
         return has_heard
 
-    def catch_up(self, *, is_told_again: bool) -> None:
+    def catch_up(self) -> None:
         """Learn, for a supervisor that takes over, what those before it have heard, and the newest restart.
 
-        ``is_told_again``: the bus has all their messages; else only those that none of them has read, which must not be
-        taken for older than the restart.
+        If the bus has only the messages that none of them has read, these must not be taken for older than the restart.
         """
-        if not is_told_again:
+        if not self._bus.tells_again("supervisor"):
+            self._bill.miss_past()
             self.restart, self.base, _ = self._log.restart()
         while self.receive(0.0, is_past=True):  # the driver sends those again that were not carried out
             pass

@@ -185,7 +185,7 @@ class Supervisor:
     def _take_over(self) -> None:
         """Learn from the step log, the bus and the plan what a lost supervisor knew, before anything is decided."""
         settled = self._log.settled(list(range(self._job.n_workers)))
-        self._incoming.catch_up(is_told_again=not self._job.has_broker)
+        self._incoming.catch_up()
         self._followed = self._incoming.restart
         self._rows.begin_at(self._incoming.restored_step)
         for entries in whole_log(self._log, self._rows):  # after who was replaced: it says what they have spent

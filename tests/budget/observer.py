@@ -260,16 +260,6 @@ def until_missed(spans: list[Span]) -> list[Span]:
     return found
 
 
-def by_slot(spans: list[Span]) -> list[Span]:
-    """One span for all functions of a slot, without those that had nothing to do."""
-    found: dict[int, Span] = {}
-    for span in sorted(spans, key=lambda span: span.ended_s):
-        if not span.was_in_vain:
-            began_s = min(span.began_s, found.get(span.slot, span).began_s)
-            found[span.slot] = dataclasses.replace(span, began_s=began_s)
-    return list(found.values())
-
-
 def true_bill(
     spans: list[Span], lives: list[Life], memory_mb: int, servers: Sequence[str], prices: str = "aws-lambda-x86"
 ) -> TrueBill:

@@ -52,9 +52,6 @@ class Outcome:
         What all functions together may cost after their last words.
     second_usd : float
         A second of the servers.
-    was_told : bool
-        Whether the last supervisor has heard what was told to those before it. A broker tells each message once: then
-        it knows of one function a slot, and that is what was ``reported``.
     n_lost : int
         Functions that did not return: they were killed, or ended themselves.
     struck : tuple of str
@@ -80,7 +77,6 @@ class Outcome:
     slice_usd: float = 1.0
     last_usd: float = 0.0
     second_usd: float = 0.0
-    was_told: bool = True
     n_lost: int = 0
     struck: tuple[str, ...] = ()
     told: list[str] = field(default_factory=list)
@@ -88,7 +84,7 @@ class Outcome:
     @property
     def is_known(self) -> bool:
         """Whether the meter has heard of everything: all functions have said what they have spent, and it was kept."""
-        return bool(self.metered) and self.was_told and not self.n_lost and RESTART not in self.struck
+        return bool(self.metered) and not self.n_lost and RESTART not in self.struck
 
     @property
     def off(self) -> float:

@@ -149,8 +149,6 @@ def judged(plan: Plan, trial: Trial, said: dict[str, Any], struck: tuple[str, ..
     supervisors_s = sum(math.ceil(span.ended_s - span.began_s) for span in supervisors)
     servers_s = servers_usd_s(trial.servers) and bill.servers / servers_usd_s(trial.servers)
     doubled = max(supervisors_s - servers_s, 0.0) * servers_usd_s(trial.servers)
-    was_told = plan.place != RABBITMQ or len(supervisors) < 2
-    reported = trial.bill_of_reported if was_told else trial.bill_of_slots
     missed = trial.bill_until_missed.without_servers
     each_last_usd = LAST_S * rates.function_usd_s + (LAST_REQUESTS_USD if plan.place == STORAGE else 0.0)
     return Outcome(
@@ -162,7 +160,7 @@ def judged(plan: Plan, trial: Trial, said: dict[str, Any], struck: tuple[str, ..
         said.get("step", 0),
         metered=said.get("cost", 0.0),
         metered_servers=parts.get("redis", 0.0) + parts.get("broker", 0.0),
-        reported=reported.without_servers,
+        reported=trial.bill_of_reported.without_servers,
         needed=trial.bill_of_needed.without_servers,
         missed=math.inf if any(span.was_in_vain for span in spans) else missed,
         servers=trial.bill_of_needed.servers,
@@ -171,7 +169,6 @@ def judged(plan: Plan, trial: Trial, said: dict[str, Any], struck: tuple[str, ..
         slice_usd=SLICE_S * rates.function_usd_s,
         last_usd=each_last_usd * len(spans),
         second_usd=servers_usd_s(trial.servers),
-        was_told=was_told,
         n_lost=sum(span.returned_s is None for span in spans),
         struck=struck,
         told=said.get("events", []),

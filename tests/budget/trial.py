@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from budget.observer import HERE, PATIENCE_S, Life, Observer, Span, TrueBill, by_slot, true_bill, until_missed
+from budget.observer import HERE, PATIENCE_S, Life, Observer, Span, TrueBill, true_bill, until_missed
 from engine.jobs import job
 
 
@@ -135,8 +135,3 @@ class Trial:
         """What the functions that were needed have lived, and the requests of those that have returned."""
         spans = [span for span in self.observer.spans() if not span.was_in_vain]
         return self._bill_of(spans, [life for life in self.observer.lives if life.has_returned])
-
-    @property
-    def bill_of_slots(self) -> TrueBill:
-        """What one function for each slot would have cost from the first one's start to the last one's end."""
-        return self._bill_of(by_slot(self.observer.spans()), [])

@@ -310,6 +310,10 @@ class SimBus:
         if not process.is_alive and not self._closed:
             self._topics.messages[topic][:0] = batch
 
+    def tells_again(self, topic: str) -> bool:
+        """See `Bus`."""
+        return self._topics.keeps
+
     def discard(self, topic: str) -> None:
         """See `Bus`. The newest message that was received stays."""
         topics = self._topics

@@ -284,7 +284,7 @@ def test_one_of_two_replacements_that_is_lost_before_it_has_claimed_its_slot_is_
 def test_the_bill_of_a_run_with_a_broker_that_the_driver_concludes_has_all_functions() -> None:
     """It lacked those whose replacement the lost supervisor had heard of, a fifth of some bills."""
     problem, n_concluded = Problem("logistic", "BSP", 2, 100, checkpoint_every=10), 0
-    for at_s in (10.0, 10.1, 10.2, 10.3):
+    for at_s in (10.35, 10.4, 10.45, 10.5):
         faults = Fault("kill", 3.0, 0), Fault("kill", at_s, -1)
         world, outcome = run(Scenario(7, problem, faults, keeps_messages=False), traces=True)
         n_concluded += not any("The supervisor was lost and invoked again" in text for text in outcome.told)

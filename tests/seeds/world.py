@@ -16,6 +16,7 @@ from unittest import mock
 import numpy as np
 
 from mlless_nb import CommandError
+from mlless_nb.bus import recorded
 from mlless_nb.bus.messages import Invocation, Message
 from mlless_nb.driver import driver
 from mlless_nb.driver.ending import remains, substitute_supervisor, teardown
@@ -72,6 +73,7 @@ class World:
         can_overrun = any(fault.kind in ("pause", "away") for fault in scenario.faults)
         self.witness = Witness(self.hub, math.inf if can_overrun else OVERRUN_NUSD)
         self.topics = Topics(self.clock, self.draws, scenario.keeps_messages, 3 * scenario.latency_s)
+        self.record = Topics(self.clock, self.draws, True, 0.0)  # of what a broker has delivered
         self.objects = MemoryObjects()
         self.objects.blobs.update(packed(scenario.problem))
         self.before = set(self.objects.blobs)
@@ -201,6 +203,7 @@ class World:
         elif fault.kind in ("emptied", "restarted"):
             if not self.hub.is_lost:
                 self.hub.lose()
+            self.record.lose()
             if self.scenario.keeps_messages:
                 self.topics.lose()
             if fault.kind == "restarted":
@@ -265,6 +268,7 @@ def installed(world: World) -> Iterator[None]:
             open_coordinator=lambda urls, job_id, generation, nonce, *_: world.open_log(nonce),
             open_patiently=lambda *_: SimBus(world.topics, world.network),
         )
+        put(recorded, open_bus=lambda *_, **__: SimBus(world.record, world.network))
         put(second_start, open_bus=lambda *_, **__: SimBus(world.topics, world.network))
         for module in (invocations, teardown):
             put(module, LEASE_S=scenario.lease_s)

@@ -64,7 +64,8 @@ def test_frames_of_every_function_that_had_a_slot_count_as_far_as_it_told() -> N
 def test_a_supervisor_that_did_not_hear_of_earlier_functions_bills_their_slots_from_the_start() -> None:
     """It billed the newest function of each slot alone once that had ended: with RabbitMQ, half of a long run."""
     prepaid = Prepaid(RATES, 0, lambda: 5.0, lambda: 0, with_servers=True)
-    bill = Bill(RATES, 2, prepaid, 0, began_s=90.0, invoked_s=88.0, was_told=False)
+    bill = Bill(RATES, 2, prepaid, 0, began_s=90.0, invoked_s=88.0)
+    bill.miss_past()
     bill.succeed(0, 99.0)
     bill.hand_over(0, 100.0, spent=RATES.function_nusd(40.0) + 600, storage=600, stored=0)
     bill.close(0, spent=RATES.function_nusd(2.0), storage=0)
@@ -132,7 +133,8 @@ def test_a_supervisor_that_takes_over_bills_those_before_it() -> None:
     assert third.by_component(40.0)["supervisor"] == spans
     assert third.spent(40.0) == sum(third.by_component(40.0).values())
     # A broker delivers messages once: then only the time is known, and who had a slot first is billed, too.
-    untold = Bill(RATES, 1, prepaid, 0, invoked_s=30.0, was_told=False)
+    untold = Bill(RATES, 1, prepaid, 0, invoked_s=30.0)
+    untold.miss_past()
     untold.begin(0, 29.0)
     assert untold.by_component(40.0)["workers"] == RATES.function_nusd(40.0)
     alone = Bill(RATES, 0, prepaid, 0, began_s=30.5, invoked_s=30.0)
@@ -143,11 +145,11 @@ def test_the_driver_that_concludes_a_run_bills_each_supervisor_once_and_all_from
     """It billed itself for the whole run, beside the supervisors that it had heard of."""
     prepaid = Prepaid(RATES, 0, lambda: 40.0, lambda: 0, with_servers=True)
     bill = Bill(RATES, 1, prepaid, 0, began_s=1.2)
-    bill.stand_in(was_told=True)
+    bill.stand_in()
     assert bill.by_component(40.0)["supervisor"] == RATES.function_nusd(40.0)
     bill.change_supervisor(10.0, 10.2)
     assert bill.by_component(40.0)["supervisor"] == RATES.function_nusd(10.0) + RATES.function_nusd(40.0 - 10.2)
-    bill.stand_in(was_told=False)
+    bill.miss_past()
     bill.close(0, spent=RATES.function_nusd(5.0), storage=0)  # the function that had the slot last
     assert bill.by_component(40.0)["workers"] == RATES.function_nusd(40.0)
 

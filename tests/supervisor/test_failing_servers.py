@@ -72,14 +72,15 @@ def test_servers_that_fail_while_a_supervisor_takes_over_are_waited_for(
 
 @pytest.mark.parametrize("is_told_again", [True, False])
 def test_messages_that_no_supervisor_has_read_are_not_older_than_the_restart_that_one_has_heard_of(
-    is_told_again: bool,
+    is_told_again: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """RabbitMQ does not tell of it again: the driver was asked once more, and one that is needed was not missed."""
     made, bus, _ = supervisor(run_of_two(Plan(1, {0: 5, 1: 9}), Restart(1, 4)))
     news = [LetGo(1, [0], 30.0), left(1, 8)]  # the latter had not heard of the restart
     for message in [Replaced(1, 4, [], 20.0, 20.0), *news] if is_told_again else news:
         bus.send("supervisor", message.encode())
-    made._incoming.catch_up(is_told_again=is_told_again)
+    monkeypatch.setattr(bus, "tells_again", lambda topic: is_told_again)
+    made._incoming.catch_up()
     assert made._workers.ended.keys() == {0}
     assert (made._incoming.restart, made._incoming.base) == (1, 4)
 

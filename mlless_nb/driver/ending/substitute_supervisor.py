@@ -38,7 +38,9 @@ class SubstituteSupervisor(Supervisor):
             Status and reason with which the run was aborted, if it was.
         """
         self._workers.aborted = aborted
-        self._bill.stand_in(was_told=not self._job.has_broker)
+        self._bill.stand_in()
+        if not self._bus.tells_again("supervisor"):
+            self._bill.miss_past()
         with contextlib.suppress(LostData):
             for entries in whole_log(self._log, self._rows):
                 self._take_in(entries)

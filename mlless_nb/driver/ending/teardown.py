@@ -12,6 +12,7 @@ from typing import Any
 import redis
 
 from ...bus.messages import Ended, Invocation
+from ...bus.recorded import recorded
 from ...errors import DecodeError, ServiceError
 from ...exchange import LostData, Plan
 from ...models import FittedModel
@@ -182,9 +183,12 @@ def conclude(
         if dues is not None and not dues.pay_end(2 * failure.step + MESSAGES * (invocation.n_workers + 1)):
             return failure
         prepaid = Prepaid(rates, 0, lambda: failure.time_s, lambda: 0, with_servers=True)
-        successor = SubstituteSupervisor(invocation, services.log, services.bus, services.launcher.objects, prepaid)
-        successor.over_s, successor.plan = failure.time_s, plan
-        ended = successor.conclude(aborted)
+        # The driver may reach the servers by other addresses than functions do.
+        own = dataclasses.replace(invocation, redis_urls=list(services.redis_urls))
+        with recorded(services.bus, own, is_first=False) as bus:
+            successor = SubstituteSupervisor(own, services.log, bus, services.launcher.objects, prepaid)
+            successor.over_s, successor.plan = failure.time_s, plan
+            ended = successor.conclude(aborted)
         if ended.reason == LOST:
             ended = dataclasses.replace(ended, status=failure.status, reason=failure.reason)
         if dues is not None:

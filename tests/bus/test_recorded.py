@@ -1,0 +1,131 @@
+"""What a supervisor has received from a broker, the next one receives again."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+
+import pytest
+import redis
+
+from mlless_nb.bus import Bus, open_bus
+from mlless_nb.bus.recorded import RecordedBus
+from mlless_nb.errors import ServiceError
+
+TOPIC = "supervisor"
+Opening = Callable[..., RecordedBus]
+
+
+@pytest.fixture
+def opened(rabbitmq_url: str, redis_url: str) -> Iterator[Opening]:
+    """Opens the bus as supervisors of one job do."""
+    job_id, made = uuid.uuid4().hex, list[RecordedBus]()
+
+    def of_job(*, is_first: bool = False) -> RecordedBus:
+        made.append(RecordedBus(open_bus(rabbitmq_url, job_id), lambda: open_bus(redis_url, job_id), is_first=is_first))
+        return made[-1]
+
+    yield of_job
+    for bus in made:
+        bus.close(delete=True)
+    client = redis.Redis.from_url(redis_url)
+    for key in client.scan_iter(match=f"mlless:{{{job_id}}}:*"):
+        assert client.ttl(key) > 0  # from the moment of its creation
+        client.delete(key)
+    client.close()
+
+
+def whole(bus: Bus, timeout_s: float = 0.5) -> list[bytes]:
+    """All messages that are there."""
+    bodies = list[bytes]()
+    while batch := bus.receive(TOPIC, timeout_s):
+        bodies += batch
+    return bodies
+
+
+def test_each_later_reader_receives_what_those_before_it_have_received_and_then_the_rest(opened: Opening) -> None:
+    sender, first = opened(), opened(is_first=True)
+    bodies = [b"%d" % number for number in range(600)]  # more than one batch
+    for body in bodies[:400]:
+        sender.send(TOPIC, body)
+    assert whole(first) == bodies[:400]
+    assert first.tells_again(TOPIC)
+    first.close()
+    for body in bodies[400:500]:
+        sender.send(TOPIC, body)
+    second = opened()
+    assert second.tells_again(TOPIC)
+    assert whole(second) == bodies[:500]
+    second.close()
+    for body in bodies[500:]:
+        sender.send(TOPIC, body)
+    assert whole(opened()) == bodies
+
+
+def test_a_reader_after_one_that_has_received_nothing_is_told_all(opened: Opening) -> None:
+    first = opened(is_first=True)
+    assert first.receive(TOPIC, 0.0) == []
+    first.close()
+    assert opened().tells_again(TOPIC)
+    nobody = opened()
+    assert nobody.tells_again("driver") is False
+    nobody.send("driver", b"news")
+    assert nobody.receive("driver", 5.0) == [b"news"]
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_a_record_whose_redis_has_lost_its_data_is_not_taken_for_whole(
+    goes_on: bool, opened: Opening, redis_url: str
+) -> None:
+    sender, first = opened(), opened(is_first=True)
+    sender.send(TOPIC, b"one")
+    assert whole(first) == [b"one"]
+    with redis.Redis.from_url(redis_url) as client:
+        client.flushall()
+    if goes_on:
+        sender.send(TOPIC, b"two")
+        assert whole(first) == [b"two"]
+    first.close()
+    sender.send(TOPIC, b"three")
+    second = opened()
+    assert not second.tells_again(TOPIC)
+    assert whole(second) == [b"three"]
+
+
+def test_messages_that_could_not_be_recorded_are_received_once_the_server_answers(
+    opened: Opening, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sender, first = opened(), opened(is_first=True)
+    assert first.receive(TOPIC, 0.0) == []
+    assert first._record is not None
+    send, answers = first._record.send, iter([True, False, True, True, True])
+
+    def sometimes(topic: str, body: bytes) -> None:
+        send(topic, body)
+        if not next(answers):  # it was recorded, but nobody knows
+            raise ServiceError("the server is away")
+
+    monkeypatch.setattr(first._record, "send", sometimes)
+    for body in (b"one", b"two", b"three"):
+        sender.send(TOPIC, body)
+    received: list[bytes] = []
+    for _ in range(20):
+        try:
+            received += first.receive(TOPIC, 0.2)
+        except ServiceError:
+            assert received in ([], [b"one"])
+        if len(received) == 3:
+            break
+    assert received == [b"one", b"two", b"three"]
+    assert whole(opened()) == received
+
+
+def test_a_message_that_the_broker_delivers_again_is_received_once(opened: Opening, redis_url: str) -> None:
+    """Its reader died after it had recorded it, and before it had acknowledged it."""
+    sender, first = opened(), opened(is_first=True)
+    sender.send(TOPIC, b"one")
+    assert whole(first) == [b"one"]
+    first.close()
+    sender.send(TOPIC, b"one")
+    sender.send(TOPIC, b"two")
+    assert whole(opened()) == [b"one", b"two"]
