@@ -34,7 +34,8 @@ def observe(reporter: Any, lifetime_s: float | None, twice: tuple[float, int] | 
     """Report invocations: a function may die before it can say anything. Give functions a lifetime, if there is one.
 
     Invoke the first function of a slot ``twice``, so many seconds later, as platforms may that deliver at least once.
-    Report what is reserved of the budget, too, once all functions have returned what they did not need.
+    Report what is reserved of the budget, too, once all functions have returned what they did not need, and what of it
+    the driver has kept for its own requests.
     """
     make, invoke, remove = LithopsLauncher.__init__, LithopsLauncher.invoke, teardown.remove_all
     lock = threading.Lock()
@@ -64,7 +65,10 @@ def observe(reporter: Any, lifetime_s: float | None, twice: tuple[float, int] | 
             assert remove_objects is not None
             remove_objects()
 
-        return remove(services, run_id, told_before if remove_objects is not None else None)
+        removed = remove(services, run_id, told_before if remove_objects is not None else None)
+        if services.dues is not None:
+            say(kept=services.dues.rest_nusd / NUSD)
+        return removed
 
     teardown.remove_all = removed
     LithopsLauncher.__init__ = made  # type: ignore[method-assign]

@@ -42,16 +42,14 @@ class Outcome:
         By the lives of functions that were needed. On a busy machine one that has nothing to do may leave after the
         supervisor, until whose end the meter has them, and then begin another second.
     unspent : float or None
-        What was reserved of the budget once all functions had ended, beyond ``spent`` and ``doubled``; None if that is
-        not known.
+        What functions had reserved of the budget and not returned once all had ended, beyond what was ``spent`` or
+        ``metered`` and ``doubled``; None if that is not known.
     doubled : float
         The servers' time for which two supervisors lived: one that waits to take over reserves it, too.
     slice_usd : float
         A slice of one function.
     last_usd : float
         What all functions together may cost after their last words.
-    second_usd : float
-        A second of the servers.
     n_lost : int
         Functions that did not return: they were killed, or ended themselves.
     struck : tuple of str
@@ -76,7 +74,6 @@ class Outcome:
     doubled: float = 0.0
     slice_usd: float = 1.0
     last_usd: float = 0.0
-    second_usd: float = 0.0
     n_lost: int = 0
     struck: tuple[str, ...] = ()
     told: list[str] = field(default_factory=list)
@@ -110,15 +107,13 @@ class Outcome:
         # With the data of Redis the reports in it are lost. Nobody may have heard of what a lost function had asked the
         # storage for; it is billed until it was missed, or longer: up to its grant.
         least, said = (self.needed, metered) if self.is_known else (self.reported + self.servers, self.metered)
-        # The next second of the servers is reserved before it begins.
-        most_slices = 1.0 + (self.last_usd + self.second_usd) / self.slice_usd / self.plan.workers
         is_heard = bool(self.metered) and RESTART not in self.struck
         found = {
             "the cap was passed": self.spent > self.cap + 1e-12,
             "the meter is above the cap": self.metered > self.cap + 1e-12,
             "the meter is too low": is_heard and said < (1 - SHARE) * least - self.last_usd,
             "the meter is too high": self.is_known and metered > (1 + SHARE) * self.missed + self.last_usd,
-            "more than a slice a worker was not spent": self.is_known and self.slices > most_slices,
+            "more than a slice a worker was not spent": self.is_known and self.slices > 1.0,
             f"{self.status}: {self.reason}": not is_explained,
         }
         return [text for text, is_wrong in found.items() if is_wrong]

@@ -104,8 +104,12 @@ class Trial:
 
     @property
     def reserved(self) -> float | None:
-        """What was reserved of the budget once all functions had ended, US dollars; None if the driver did not say."""
-        return next((float(line["reserved"]) for line in self.lines if "reserved" in line), None)
+        """What was reserved of the budget once all functions had ended, US dollars; None if the driver did not say.
+
+        Without what the driver had reserved for its own requests, and did not make.
+        """
+        said = {name: float(line[name]) for line in self.lines for name in ("reserved", "kept") if name in line}
+        return said["reserved"] - said.get("kept", 0.0) if "reserved" in said else None
 
     @property
     def cap(self) -> float:

@@ -75,6 +75,11 @@ class RequestDues:
         return granted >= due
 
     @property
+    def rest_nusd(self) -> int:
+        """What is reserved beyond the requests so far."""
+        return self._reserved_nusd - self.made_nusd
+
+    @property
     def beyond_nusd(self) -> int:
         """What the requests so far, and those of the end, cost beyond what was reserved before the launch."""
         return max(self._due_nusd(0, 0) + self._reserved_nusd - self._first_nusd, 0)
