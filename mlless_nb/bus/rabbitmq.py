@@ -67,6 +67,10 @@ class RabbitMqBus:
 
     def receive(self, topic: str, timeout_s: float) -> list[bytes]:
         """See `Bus`. Messages that were at the broker before this reader are waited for: they are under way."""
+        return [body for _, body in self.receive_named(topic, timeout_s)]
+
+    def receive_named(self, topic: str, timeout_s: float) -> list[tuple[bytes, bytes]]:
+        """See `receive`: the messages' names, b"" for one without, and bodies."""
         check_name("topic", topic)
         mail, deadline = self._mail, time.monotonic() + timeout_s
         with mail.changed:
@@ -76,27 +80,27 @@ class RabbitMqBus:
                 mail.used_topics.add(topic)
                 self._connection.wake()
             while True:
-                bodies = self._hand_over(topic)
+                named = self._hand_over(topic)
                 left_s = max(deadline - time.monotonic(), mail.waiting[topic].left_s)
-                if bodies or left_s <= 0 or mail.is_closing:
-                    return bodies
+                if named or left_s <= 0 or mail.is_closing:
+                    return named
                 mail.changed.wait(min(left_s, 1.0))
                 if not mail.inboxes[topic] and not mail.is_closing:
                     mail.check_fit()
 
-    def _hand_over(self, topic: str) -> list[bytes]:
+    def _hand_over(self, topic: str) -> list[tuple[bytes, bytes]]:
         mail = self._mail
         inbox = mail.inboxes[topic]
-        bodies: list[bytes] = []
-        while inbox and len(bodies) < MAX_BATCH:
+        named: list[tuple[bytes, bytes]] = []
+        while inbox and len(named) < MAX_BATCH:
             delivery = inbox.popleft()
             mail.handed_over.append(delivery)
             mail.waiting[topic].n -= 1
             if self._seen.is_new(delivery.name):
-                bodies.append(delivery.body)
+                named.append((delivery.name or b"", delivery.body))
         if mail.handed_over:
             self._connection.wake()
-        return bodies
+        return named
 
     def tells_again(self, topic: str) -> bool:
         """See `Bus`. The broker delivers each message once."""

@@ -19,7 +19,7 @@ from ..exchange.plan import NO_PLAN
 from ..job import defaults
 from ..job.job import TrainingJob
 from ..job.partitioning import held_bytes
-from ..money.meter import NUSD, to_nusd
+from ..money.meter import NUSD
 from ..preparation.run import UsedUpError
 from ..stateless.platform import Ends
 from ..supervisor.policy.replay import inputs_of
@@ -196,18 +196,16 @@ class Driver:
         return not (self._commands.is_stop_asked or self._is_abandoned.is_set())
 
     def _launch(self, manifest: Manifest, validation: Manifest | None) -> None:
-        log, plan = self._services.log, self._plan
+        plan = self._plan
         job = self.job = self.run.job = defaults.adapted(self.job, manifest)
         if chosen := defaults.summary(self._left_open, job):
             self.run.telemetry.add_event(0.0, chosen)
         start_key = plan.put_start(self.run.id)
         self._spent_before = spent_before = plan.requests_before_nusd()
         plan.check_budget(spent_before + self._data.prepared_nusd)
-        cap = to_nusd(job.cap_usd) if job.cap_usd is not None else None
         self._services.check_room(held_bytes(job, manifest))
-        log.create(cap_nusd=cap, reserved_nusd=plan.reserved_nusd(spent_before))
-        log.renew("driver", DRIVER_LEASE_S)
-        plan.pay_driver(spent_before)
+        plan.begin(spent_before, self.run.id)
+        self._services.log.renew("driver", DRIVER_LEASE_S)
         invocations = plan.invocations(
             job, manifest, validation, run_id=self.run.id, start_key=start_key, spent_before_nusd=spent_before
         )

@@ -209,7 +209,7 @@ def _open_store(invocation: Invocation, objects: ObjectStore) -> FrameStore | No
 def _supervise(
     invocation: Invocation, log: JobCoordinator, bus: Bus, objects: ObjectStore, prepaid: Prepaid
 ) -> Message | None:
-    with recorded(bus, invocation, is_first=not invocation.invoked_s) as recording:
+    with recorded(bus, invocation) as recording:
         try:
             from ..supervisor.loop import Supervisor  # here, since workers do not need it and start sooner without
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections.abc import Callable, Iterator
+from typing import cast
 
 import pytest
 import redis
 
 from mlless_nb.bus import Bus, open_bus
-from mlless_nb.bus.recorded import RecordedBus
+from mlless_nb.bus.recorded import BEGIN, Broker, RecordedBus, begin_record
 from mlless_nb.errors import ServiceError
 
 TOPIC = "supervisor"
@@ -21,10 +23,12 @@ def opened(rabbitmq_url: str, redis_url: str) -> Iterator[Opening]:
     """Opens the bus as supervisors of one job do."""
     job_id, made = uuid.uuid4().hex, list[RecordedBus]()
 
-    def of_job(*, is_first: bool = False) -> RecordedBus:
-        made.append(RecordedBus(open_bus(rabbitmq_url, job_id), lambda: open_bus(redis_url, job_id), is_first=is_first))
+    def of_job() -> RecordedBus:
+        made.append(RecordedBus(cast(Broker, open_bus(rabbitmq_url, job_id)), lambda: open_bus(redis_url, job_id)))
         return made[-1]
 
+    with contextlib.closing(open_bus(rabbitmq_url, job_id)) as bus:
+        begin_record(bus, [redis_url], job_id, insecure=False)
     yield of_job
     for bus in made:
         bus.close(delete=True)
@@ -44,7 +48,7 @@ def whole(bus: Bus, timeout_s: float = 0.5) -> list[bytes]:
 
 
 def test_each_later_reader_receives_what_those_before_it_have_received_and_then_the_rest(opened: Opening) -> None:
-    sender, first = opened(), opened(is_first=True)
+    sender, first = opened(), opened()
     bodies = [b"%d" % number for number in range(600)]  # more than one batch
     for body in bodies[:400]:
         sender.send(TOPIC, body)
@@ -63,9 +67,6 @@ def test_each_later_reader_receives_what_those_before_it_have_received_and_then_
 
 
 def test_a_reader_after_one_that_has_received_nothing_is_told_all(opened: Opening) -> None:
-    first = opened(is_first=True)
-    assert first.receive(TOPIC, 0.0) == []
-    first.close()
     assert opened().tells_again(TOPIC)
     nobody = opened()
     assert nobody.tells_again("driver") is False
@@ -77,7 +78,7 @@ def test_a_reader_after_one_that_has_received_nothing_is_told_all(opened: Openin
 def test_a_record_whose_redis_has_lost_its_data_is_not_taken_for_whole(
     goes_on: bool, opened: Opening, redis_url: str
 ) -> None:
-    sender, first = opened(), opened(is_first=True)
+    sender, first = opened(), opened()
     sender.send(TOPIC, b"one")
     assert whole(first) == [b"one"]
     with redis.Redis.from_url(redis_url) as client:
@@ -95,7 +96,7 @@ def test_a_record_whose_redis_has_lost_its_data_is_not_taken_for_whole(
 def test_messages_that_could_not_be_recorded_are_received_once_the_server_answers(
     opened: Opening, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sender, first = opened(), opened(is_first=True)
+    sender, first = opened(), opened()
     assert first.receive(TOPIC, 0.0) == []
     assert first._record is not None
     send, answers = first._record.send, iter([True, False, True, True, True])
@@ -120,12 +121,62 @@ def test_messages_that_could_not_be_recorded_are_received_once_the_server_answer
     assert whole(opened()) == received
 
 
-def test_a_message_that_the_broker_delivers_again_is_received_once(opened: Opening, redis_url: str) -> None:
-    """Its reader died after it had recorded it, and before it had acknowledged it."""
-    sender, first = opened(), opened(is_first=True)
-    sender.send(TOPIC, b"one")
-    assert whole(first) == [b"one"]
+def test_a_record_that_cannot_be_read_is_not_taken_for_empty(opened: Opening, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bus returns nothing while its server is away: the rest of what was recorded was lost."""
+    sender, first = opened(), opened()
+    bodies = [b"%d" % number for number in range(600)]
+    for body in bodies:
+        sender.send(TOPIC, body)
+    assert whole(first) == bodies
     first.close()
-    sender.send(TOPIC, b"one")
-    sender.send(TOPIC, b"two")
-    assert whole(opened()) == [b"one", b"two"]
+    second = opened()
+    record = second._opened()
+    receive, answers = record.receive, iter([False, True, False])
+    monkeypatch.setattr(record, "receive", lambda *where: receive(*where) if next(answers, True) else [])
+    for _ in range(2):
+        with pytest.raises(ServiceError, match="could not be read"):
+            second.tells_again(TOPIC)
+    assert second.tells_again(TOPIC)
+    assert whole(second) == bodies
+
+
+class Unconfirmed:
+    """A broker that delivers what was not acknowledged again, with its name."""
+
+    def __init__(self, *batches: list[tuple[bytes, bytes]]) -> None:
+        self._batches = list(batches)
+
+    def receive_named(self, topic: str, timeout_s: float) -> list[tuple[bytes, bytes]]:
+        """See `Broker`."""
+        return self._batches.pop(0) if self._batches else []
+
+
+def test_a_message_that_the_broker_delivers_again_is_received_once_and_an_equal_one_too(redis_url: str) -> None:
+    """A reader died after it had recorded one, and before it had acknowledged it; a command was sent twice."""
+
+    def opened(*batches: list[tuple[bytes, bytes]]) -> RecordedBus:
+        return RecordedBus(cast(Broker, Unconfirmed(*batches)), lambda: open_bus(redis_url, "again"))
+
+    open_bus(redis_url, "again").send(TOPIC, BEGIN)
+    first = opened([(b"a:1", b"one"), (b"a:2", b"stop")])
+    assert whole(first) == [b"one", b"stop"]
+    second = opened([(b"a:1", b"one"), (b"a:2", b"stop")], [(b"a:3", b"stop"), (b"a:4", b"two")])
+    # What is known already does not end what is there.
+    assert whole(second) == [b"one", b"stop", b"stop", b"two"]
+    assert whole(opened()) == [b"one", b"stop", b"stop", b"two"]
+    open_bus(redis_url, "again").close(delete=True)
+
+
+def test_what_a_reader_records_that_was_only_paused_is_received_by_the_one_in_its_place(redis_url: str) -> None:
+    def opened(*batches: list[tuple[bytes, bytes]]) -> RecordedBus:
+        return RecordedBus(cast(Broker, Unconfirmed(*batches)), lambda: open_bus(redis_url, "paused"))
+
+    open_bus(redis_url, "paused").send(TOPIC, BEGIN)
+    paused = opened([(b"a:1", b"one")], [(b"a:2", b"two")])
+    assert paused.receive(TOPIC, 0.0) == [b"one"]
+    second = opened([(b"a:3", b"three")])
+    assert second.receive(TOPIC, 0.0) == [b"one"]
+    assert paused.receive(TOPIC, 0.0) == [b"two"]
+    assert second.receive(TOPIC, 0.0) == [b"two"]
+    assert second.receive(TOPIC, 0.0) == [b"three"]
+    open_bus(redis_url, "paused").close(delete=True)

@@ -243,12 +243,14 @@ class Topics:
     def __init__(self, clock: Clock, draws: random.Random, keeps: bool, delay_s: float) -> None:
         self.clock, self.draws, self.keeps, self.delay_s = clock, draws, keeps, delay_s
         self.changed = Condition(clock)
-        self.messages: dict[str, list[bytes]] = {"supervisor": [], "driver": []}
+        self.messages: dict[str, list[tuple[bytes, bytes]]] = {"supervisor": [], "driver": []}  # names and bodies
+        self._n_sent = 0
         self.n_lost = {"supervisor": 0, "driver": 0}
 
     def arrive(self, topic: str, body: bytes) -> None:
         """Queue a message."""
-        self.messages[topic].append(body)
+        self._n_sent += 1
+        self.messages[topic].append((b"%d" % self._n_sent, body))
         self.changed.notify_all()
 
     def lose(self) -> None:
@@ -288,6 +290,10 @@ class SimBus:
 
     def receive(self, topic: str, timeout_s: float) -> list[bytes]:
         """See `Bus`."""
+        return [body for _, body in self.receive_named(topic, timeout_s)]
+
+    def receive_named(self, topic: str, timeout_s: float) -> list[tuple[bytes, bytes]]:
+        """See `Broker`."""
         topics, clock = self._topics, self._topics.clock
         clock.sleep(self._network.way_s())
         messages = topics.messages[topic]
@@ -305,7 +311,7 @@ class SimBus:
             clock.at(clock.now + self._network.way_s(), self._acknowledge, current().process, topic, batch)
         return batch
 
-    def _acknowledge(self, process: Process, topic: str, batch: list[bytes]) -> None:
+    def _acknowledge(self, process: Process, topic: str, batch: list[tuple[bytes, bytes]]) -> None:
         """Deliver what was received again if its reader died before it acknowledged it."""
         if not process.is_alive and not self._closed:
             self._topics.messages[topic][:0] = batch

@@ -185,7 +185,7 @@ def conclude(
         prepaid = Prepaid(rates, 0, lambda: failure.time_s, lambda: 0, with_servers=True)
         # The driver may reach the servers by other addresses than functions do.
         own = dataclasses.replace(invocation, redis_urls=list(services.redis_urls))
-        with recorded(services.bus, own, is_first=False) as bus:
+        with recorded(services.bus, own) as bus:
             successor = SubstituteSupervisor(own, services.log, bus, services.launcher.objects, prepaid)
             successor.over_s, successor.plan = failure.time_s, plan
             ended = successor.conclude(aborted)

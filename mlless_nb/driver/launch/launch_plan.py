@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from ...bus.messages import Invocation
+from ...bus.recorded import begin_record
 from ...data.prepare import Manifest
 from ...errors import BudgetError
 from ...exchange import factory, pattern
@@ -103,9 +104,15 @@ class LaunchPlan:
         objects = self._services.launcher.objects
         return self.rates.requests_nusd(objects.gets + self._last_gets, objects.puts + self._n_last_puts)
 
-    def pay_driver(self, spent_before_nusd: int) -> None:
-        """Let the driver of a run without a Redis pay for its requests; so much was reserved for them."""
-        services = self._services
+    def begin(self, spent_before_nusd: int, run_id: str) -> None:
+        """Create what coordinates the run; the driver's requests before cost so much, and its later ones are reserved.
+
+        Without a Redis it pays for these as it makes them.
+        """
+        services, job = self._services, self._job
+        cap = to_nusd(job.cap_usd) if job.cap_usd is not None else None
+        services.log.create(cap_nusd=cap, reserved_nusd=self.reserved_nusd(spent_before_nusd))
+        begin_record(services.bus, services.redis_urls, run_id, insecure=job.insecure)
         if not services.redis_urls:
             last = self._last_gets - request_dues.GETS, self._n_last_puts - request_dues.PUTS
             objects = services.launcher.objects
