@@ -146,7 +146,8 @@ def judged(plan: Plan, trial: Trial, said: dict[str, Any], struck: tuple[str, ..
     rates, spans, bill = Rates(price_profile(PRICES), trial.memory_mb), trial.observer.spans(), trial.bill
     parts = said.get("parts", {})
     supervisors = [span for span in spans if span.slot < 0]
-    supervisors_s = sum(math.ceil(span.ended_s - span.began_s) for span in supervisors)
+    # Each reserves whole seconds, by its own measure of its time.
+    supervisors_s = sum(math.ceil(span.span_s(rates.tail_s) + LAST_S) for span in supervisors)
     servers_s = servers_usd_s(trial.servers) and bill.servers / servers_usd_s(trial.servers)
     doubled = max(supervisors_s - servers_s, 0.0) * servers_usd_s(trial.servers)
     missed = trial.bill_until_missed.without_servers
