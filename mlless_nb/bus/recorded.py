@@ -100,6 +100,9 @@ class RecordedBus:
         self._opened().send(TOPIC, self._mark + b"\n")  # or a server that is away would be taken for an empty record
         while self._mark not in (names := [name for name, _ in self._past]):
             if not (entries := self._entries(READ_S)):
+                self._past = []  # the server may have lost its data, and is read from the start
+                self._opened().close()
+                self._record = None
                 raise ServiceError("what a supervisor has received before could not be read")
             self._past += entries
         self._is_whole = names[0] == BEGIN
@@ -125,8 +128,10 @@ class RecordedBus:
         self._broker.discard(topic)
 
     def release(self) -> None:
-        """Release the connection to the record, which is deleted with the run's other keys."""
+        """Record what is left, and release the connection to the record, which is deleted with the run's other keys."""
         if self._record is not None:
+            with contextlib.suppress(ServiceError):
+                self._write()
             self._record.close()
 
     def close(self, *, delete: bool = False) -> int:

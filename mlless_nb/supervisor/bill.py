@@ -112,6 +112,10 @@ class Bill:
             self._known.clear()
             self.n_invoked = None
 
+    def is_own(self, began_s: float) -> bool:
+        """Whether this supervisor's bill began then, and not that of one which comes after it."""
+        return began_s < self._own_s + SAME_S
+
     @property
     def n_running(self) -> int:
         """Workers that have not ended."""
@@ -262,8 +266,9 @@ class Bill:
     def _supervisors(self, time_s: float, *, is_last: bool = False) -> int:
         """Cost of this supervisor's time and of those before it; ``is_last``: see `_wait`."""
         changes, began_s, nusd = self._changes, 0.0, 0
-        if not changes and self._taken_over_s:
-            changes = [(self._taken_over_s, self._own_s)]  # the bus has forgotten the messages that told of them
+        if self._taken_over_s - SAME_S > max((began_s for _, began_s in changes), default=0.0):
+            # The bus has forgotten the message that told of the last one, or has not delivered it yet.
+            changes = [*changes, (self._taken_over_s, self._own_s)]
         for ended_s, following_s in changes:
             nusd += self._rates.function_nusd(max(ended_s - began_s, 0.0))
             began_s = following_s

@@ -289,7 +289,8 @@ class IncomingMessages:
         """A function waits to take over a slot: let the present one hand over after the next checkpoint."""
         if message.slot == SUPERVISOR:
             self._bill.change_supervisor(message.ready_s, message.began_s)
-            self.is_succeeded = not self._is_past
+            # One that was paused may have recorded late who came in its place.
+            self.is_succeeded = not self._is_past and not self._bill.is_own(message.began_s)
         elif message.slot not in self._workers.ended:
             self._bill.succeed(message.slot, message.began_s)
             self._successors.wait(message.slot, message.began_s)

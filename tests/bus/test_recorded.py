@@ -130,14 +130,35 @@ def test_a_record_that_cannot_be_read_is_not_taken_for_empty(opened: Opening, mo
     assert whole(first) == bodies
     first.close()
     second = opened()
-    record = second._opened()
-    receive, answers = record.receive, iter([False, True, False])
-    monkeypatch.setattr(record, "receive", lambda *where: receive(*where) if next(answers, True) else [])
-    for _ in range(2):
+    for n_read in (0, 1):
+        record = second._opened()
+        parts = [record.receive(TOPIC, 1.0) for _ in range(n_read)]
+        monkeypatch.setattr(record, "receive", lambda *_, parts=parts: parts.pop() if parts else [])
         with pytest.raises(ServiceError, match="could not be read"):
             second.tells_again(TOPIC)
     assert second.tells_again(TOPIC)
     assert whole(second) == bodies
+
+
+def test_what_could_not_be_recorded_is_recorded_as_the_reader_ends(
+    opened: Opening, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sender, first = opened(), opened()
+    assert first.receive(TOPIC, 0.0) == []
+    record = first._opened()
+    send, answers = record.send, iter([False, True])
+
+    def sometimes(topic: str, body: bytes) -> None:
+        if not next(answers):
+            raise ServiceError("the server is away")
+        send(topic, body)
+
+    monkeypatch.setattr(record, "send", sometimes)
+    sender.send(TOPIC, b"one")
+    with pytest.raises(ServiceError):
+        first.receive(TOPIC, 10.0)
+    first.close()
+    assert whole(opened()) == [b"one"]
 
 
 class Unconfirmed:

@@ -132,6 +132,13 @@ def test_a_supervisor_that_takes_over_bills_those_before_it() -> None:
     spans = RATES.function_nusd(10.0) + RATES.function_nusd(20.8) + RATES.function_nusd(9.5)
     assert third.by_component(40.0)["supervisor"] == spans
     assert third.spent(40.0) == sum(third.by_component(40.0).values())
+    # The message that tells of the newest change is under way.
+    late = Bill(RATES, 0, prepaid, 0, began_s=30.5, invoked_s=30.0)
+    late.change_supervisor(10.0, 10.2)
+    spans = RATES.function_nusd(10.0) + RATES.function_nusd(19.8) + RATES.function_nusd(9.5)
+    assert late.by_component(40.0)["supervisor"] == spans
+    late.change_supervisor(28.0, 30.0)
+    assert late.by_component(40.0)["supervisor"] == spans - RATES.function_nusd(19.8) + RATES.function_nusd(17.8)
     # A broker delivers messages once: then only the time is known, and who had a slot first is billed, too.
     untold = Bill(RATES, 1, prepaid, 0, invoked_s=30.0)
     untold.miss_past()
