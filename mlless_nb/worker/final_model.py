@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from ..bus.messages import Invocation
 from ..errors import ServiceError
+from ..exchange import LostData
 from ..job.stop_rules import Verdict
 from ..storage import run_objects
 from ..storage.objects import ObjectStore
@@ -35,6 +36,8 @@ class FinalModel:
     best : BestReplica
     held_out : HeldOut
     handing_over : Reintegration
+    check_run : callable
+        Raises `LostData` if the run's data is gone.
     clock : callable
         Wall time, seconds.
     """
@@ -47,18 +50,21 @@ class FinalModel:
         best: BestReplica,
         held_out: HeldOut,
         handing_over: Reintegration,
+        check_run: Callable[[], object],
         clock: Callable[[], float],
     ) -> None:
         self._job_id, self._slot = invocation.job_id, invocation.slot
         self._objects, self._replica, self._best, self._held_out = objects, replica, best, held_out
-        self._handing_over, self._clock = handing_over, clock
+        self._handing_over, self._check_run, self._clock = handing_over, check_run, clock
+        self._lease_s, self._at_work_s = invocation.lease_s, time.monotonic()
         self._put_s = replica.params.nbytes / PUT_BYTES_S  # longest time that storing a model took so far
 
     def exit_s(self, active: list[int], quickest_s: float) -> float:
         """Seconds to reserve for a regular end: two evaluations, and storing the models on the worker that does so.
 
-        ``quickest_s`` is the shortest computation time of a step so far.
+        To be asked before each step. ``quickest_s`` is the shortest computation time of a step so far.
         """
+        self._at_work_s = time.monotonic()
         evaluating_s = self._held_out.seconds
         if evaluating_s is None:  # estimate it: a held-out row takes `ROW_SHARE` of a training row's time
             evaluating_s = ROW_SHARE * len(self._held_out.share(active)) * quickest_s
@@ -109,10 +115,21 @@ class FinalModel:
         return self._best.step or 0, sums
 
     def _store(self, key: str, step: int, active: list[int], state: list[Float32]) -> None:
-        """Store the model and the optimiser's ``state`` under ``key`` if this is the first active worker."""
+        """Store the model and the optimiser's ``state`` under ``key`` if this is the first active worker.
+
+        One that was paused for longer than its lease may store it after the run has ended, and nobody removes it then.
+        """
         if self._slot != active[0] or not self._replica.is_finite:
             return
-        blob = self._replica.progress(step, state).encode()
+        self._put(key, self._replica.progress(step, state).encode())
+        if time.monotonic() - self._at_work_s > self._lease_s:
+            try:
+                self._check_run()
+            except LostData:
+                self._objects.delete([key])
+                raise
+
+    def _put(self, key: str, blob: bytes) -> None:
         for pause_s in PUT_PAUSES_S:
             with contextlib.suppress(ServiceError):
                 self._objects.put(key, blob)

@@ -141,7 +141,7 @@ class Worker:
         )
         self._exchange.kept_steps, exchange = self._policy.retention, self._exchange
         self._handing_over = Reintegration(self._slot, log, self._replica, prepaid, exchange.pay, exchange.round)
-        parts = self._replica, self._best, self._held_out, self._handing_over
+        parts = self._replica, self._best, self._held_out, self._handing_over, log.restart
         self._final = FinalModel(invocation, objects, *parts, clock)
         self._step, self._position = 0, 0  # the latter: minibatches that all have passed over before this step
         self._began_epoch = 0.0  # passes over the data when this step began

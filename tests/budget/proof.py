@@ -169,6 +169,7 @@ def judged(plan: Plan, trial: Trial, said: dict[str, Any], struck: tuple[str, ..
         doubled=doubled,
         slice_usd=SLICE_S * rates.function_usd_s,
         last_usd=each_last_usd * len(spans),
+        second_usd=servers_usd_s(trial.servers),
         n_lost=sum(span.returned_s is None for span in spans),
         struck=struck,
         told=said.get("events", []),

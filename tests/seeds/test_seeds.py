@@ -290,3 +290,23 @@ def test_the_bill_of_a_run_with_a_broker_that_the_driver_concludes_has_all_funct
         n_concluded += not any("The supervisor was lost and invoked again" in text for text in outcome.told)
         assert (outcome.status, outcome.billed_s >= world.lived_s) == ("finished", True)
     assert n_concluded
+
+
+def test_a_worker_that_was_paused_leaves_no_model_that_it_stores_after_the_run_has_ended() -> None:
+    """Seed 5828: nobody removed it."""
+    world, outcome = run(
+        Scenario(
+            5828,
+            Problem("logistic", "BSP", 1, 11, pattern="scatter-reduce", checkpoint_every=5),
+            (Fault("pause", 0.9258747169794629, 0, span_s=25.0),),
+            ((0.46549786333654075, "stop", 0.9271639922029258),),
+            is_local=False,
+            keeps_messages=False,
+            latency_s=0.0038493360523256404,
+            step_s=0.023279093048284835,
+            start_s=0.7665913007023388,
+            lease_s=15.0,
+        )
+    )
+    assert outcome.status == "stopped"
+    assert world.clock.now > 25.0
