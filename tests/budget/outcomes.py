@@ -110,8 +110,8 @@ class Outcome:
         # With the data of Redis the reports in it are lost. Nobody may have heard of what a lost function had asked the
         # storage for; it is billed until it was missed, or longer: up to its grant.
         least, said = (self.needed, metered) if self.is_known else (self.reported + self.servers, self.metered)
-        # A second of the servers that has begun by the supervisor's clock as it ends is not returned.
-        most_slices = 1.0 + self.second_usd / self.slice_usd / self.plan.workers
+        # What the supervisor buys while it ends is not returned: a slice, and a second of the servers, if that begins.
+        most_slices = (1 + SHARE) * (1.0 + self.second_usd / self.slice_usd / self.plan.workers)
         is_heard = bool(self.metered) and RESTART not in self.struck
         found = {
             "the cap was passed": self.spent > self.cap + 1e-12,
