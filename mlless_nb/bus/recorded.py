@@ -30,8 +30,8 @@ class RecordedBus:
     """A bus on which a topic that a broker delivers once is received again by each later reader; see `Bus`.
 
     A message is recorded before `receive` returns it. Only one that the broker had taken for received, and that its
-    reader had not recorded when it died, is lost. What a reader records that nobody expected to come back, is received,
-    too.
+    reader had not recorded when it died, is lost. What a paused reader records after the next one has begun is received
+    by that one, too.
 
     Parameters
     ----------

@@ -56,6 +56,7 @@ class FinalModel:
         self._job_id, self._slot = invocation.job_id, invocation.slot
         self._objects, self._replica, self._best, self._held_out = objects, replica, best, held_out
         self._handing_over, self._check_run, self._clock = handing_over, check_run, clock
+        # When this worker was last asked, so before its newest step: a lease later the run may be over.
         self._lease_s, self._at_work_s = invocation.lease_s, time.monotonic()
         self._put_s = replica.params.nbytes / PUT_BYTES_S  # longest time that storing a model took so far
 

@@ -146,10 +146,10 @@ def judged(plan: Plan, trial: Trial, said: dict[str, Any], struck: tuple[str, ..
     rates, spans, bill = Rates(price_profile(PRICES), trial.memory_mb), trial.observer.spans(), trial.bill
     parts = said.get("parts", {})
     supervisors = [span for span in spans if span.slot < 0]
-    # Each reserves whole seconds, by its own measure of its time.
+    # Each reserves whole seconds, by its own measure of its time. Those of a single one are on the meter.
     supervisors_s = sum(math.ceil(span.span_s(rates.tail_s) + LAST_S) for span in supervisors)
     servers_s = servers_usd_s(trial.servers) and bill.servers / servers_usd_s(trial.servers)
-    doubled = max(supervisors_s - servers_s, 0.0) * servers_usd_s(trial.servers)
+    doubled = max(supervisors_s - servers_s, 0.0) * servers_usd_s(trial.servers) if len(supervisors) > 1 else 0.0
     missed = trial.bill_until_missed.without_servers
     each_last_usd = LAST_S * rates.function_usd_s + (LAST_REQUESTS_USD if plan.place == STORAGE else 0.0)
     return Outcome(
