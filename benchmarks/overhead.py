@@ -37,7 +37,7 @@ from mlless_nb.exchange.protocol import RoundRequest
 from mlless_nb.exchange.redis.arrivals import LEASE_SHARE
 from mlless_nb.exchange.redis.coordinator import RedisCoordinator
 from mlless_nb.exchange.step_report import Report as WorkersReport
-from mlless_nb.kernels import crc32c
+from mlless_nb.kernels import frame_checksum
 from mlless_nb.money.request import BudgetRequest
 from mlless_nb.storage.folder import Folder
 from mlless_nb.storage.worker_state import WorkerState
@@ -114,7 +114,7 @@ def parts_of(one: Measured, report_us: float, lease_us: float) -> dict[str, floa
     times = CheckpointTimes(0, TABLES * table.nbytes, min((os.cpu_count() or 1) / job.workers, 1.0))
     a_minute = sum(times.is_due(tenth / 10, 0) for tenth in range(600))
     return {
-        "checksums of frames": median_us(lambda _: crc32c(frames)),
+        "checksums of frames": median_us(lambda _: frame_checksum(frames)),
         "leases": lease_us * one.step_ms / 1e3 / LEASED_S,
         "checkpoints": stored_us * a_minute / (60e3 / one.step_ms),
         "reports": report_us,

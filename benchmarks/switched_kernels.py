@@ -20,14 +20,14 @@ HERE = Path(__file__).resolve().parent
 
 
 def build(folder: Path) -> None:
-    """Compile `KERNELS` with ``crc_turns.h`` into ``folder``, from what Cython made of them for this clone.
+    """Compile `KERNELS` with ``checksum_turns.h`` into ``folder``, from what Cython made of them for this clone.
 
     Raises
     ------
     RuntimeError
         When the compiler failed; its messages are the reason.
     """
-    flags = ["-shared", "-fPIC", "-O3", "-g0", "-include", str(HERE / "crc_turns.h"), f"-I{HERE.parent / 'kernels'}"]
+    flags = ["-shared", "-fPIC", "-O3", "-g0", "-include", str(HERE / "checksum_turns.h"), f"-I{HERE.parent / 'kernels'}"]
     compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
     for name in KERNELS:
         source = HERE.parent / "build" / "cython" / "kernels" / f"{name}.c"

@@ -29,6 +29,7 @@ try:
         decode_frame,
         encode_sparse,
         encode_update,
+        frame_checksum,
         read_header,
     )
     from .cutting import cut_ratings
@@ -70,6 +71,7 @@ __all__ = [
     "encode_update",
     "extract_delta",
     "flush_residual",
+    "frame_checksum",
     "ftrl_update",
     "linear_gradient",
     "linear_loss",

@@ -2,10 +2,10 @@
 
 A frame is a header of 64 bytes, the values and the index section, all little-endian and at any address::
 
-    magic "MLLF"  version u8 (2)  index codec u8  value codec u8  flags u8 (0)  step u32  slot u16  width u16
-    n_rows u32  count u32 (values)  body_bytes u32  loss_sum  loss_count  val_sum  val_count (f64)  crc32c u32
+    magic "MLLF"  version u8 (3)  index codec u8  value codec u8  flags u8 (0)  step u32  slot u16  width u16
+    n_rows u32  count u32 (values)  body_bytes u32  loss_sum  loss_count  val_sum  val_count (f64)  checksum u32
 
-The CRC32C is over all bytes except itself. A gap between ascending ids is ``id - previous - 1``, as a varint of minimal
+The checksum is over all bytes except itself, see ``frame_checksum.h``. A gap between ascending ids is ``id - previous - 1``, as a varint of minimal
 length (seven bits in each byte, low first). Index codecs:
 
 ==  =======  ======================================================================================================

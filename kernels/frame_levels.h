@@ -1,10 +1,12 @@
-/* The loops of frames for several instruction sets (frame_loops.h), and functions of single positions and gaps. */
+/* The loops of frames for several instruction sets (frame_loops.h), their checksum, and functions of single positions and gaps. */
 #ifndef MLLESS_FRAME_LEVELS_H
 #define MLLESS_FRAME_LEVELS_H
 
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+
+#include "frame_checksum.h"
 
 #define INDEX_BLOCK 64 /* positions whose rows are computed at a time */
 #define VALUE_BLOCK 128 /* values with a common scale */
@@ -46,5 +48,10 @@ static inline const unsigned char *varint_next(const unsigned char *at, const un
 
 #define LOOPS "frame_loops.h"
 #include "each_level.h"
+
+/* The checksum of a frame of `size` bytes, at least CHECKSUM_HEADER. */
+static inline uint32_t frame_checksum(const unsigned char *frame, size_t size) {
+    return DISPATCH(checksum, (frame, size));
+}
 
 #endif

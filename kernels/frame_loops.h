@@ -4,6 +4,7 @@
  * sender uses unpack like the receivers, so the rounding error in the residual is exact. */
 
 #include "add_loops.h"
+#include "checksum_loops.h"
 
 static inline TARGET void LEVEL(rows_of)(
     size_t n, const uint32_t *positions, uint32_t width, uint32_t factor, uint32_t *rows) {

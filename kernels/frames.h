@@ -4,16 +4,15 @@
 
 #include <stdio.h>
 
-#include "crc32c.h"
+#include "frame_levels.h"
 #include "frame_values.h"
 
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "frames are copied as they are: a big-endian machine would need byte swaps"
 #endif
 
-#define FRAME_HEADER_BYTES 64
-#define FRAME_CRC_AT 60
-#define FRAME_VERSION 2
+#define FRAME_HEADER_BYTES CHECKSUM_HEADER
+#define FRAME_VERSION 3
 #define FRAME_MAX_BODY (512u << 20) /* the largest string that Redis accepts */
 #define FRAME_FAULT 160             /* size of the text of a fault */
 
@@ -24,13 +23,8 @@ typedef struct __attribute__((packed)) {
     uint16_t slot, width;
     uint32_t n_rows, count, body_bytes;
     double loss_sum, loss_count, val_sum, val_count;
-    uint32_t crc;
+    uint32_t checksum;
 } frame_header;
-
-/* The checksum over all bytes except itself. */
-static inline uint32_t frame_crc(const unsigned char *frame, size_t size) {
-    return crc32c_of(crc32c_of(0, frame, FRAME_CRC_AT), frame + FRAME_HEADER_BYTES, size - FRAME_HEADER_BYTES);
-}
 
 /* Fills in the header except the checksum. */
 static inline void frame_head(
@@ -43,8 +37,8 @@ static inline void frame_head(
 }
 
 static inline void frame_seal(unsigned char *frame, size_t size) {
-    const uint32_t crc = frame_crc(frame, size);
-    memcpy(frame + FRAME_CRC_AT, &crc, 4);
+    const uint32_t checksum = frame_checksum(frame, size);
+    memcpy(frame + CHECKSUM_AT, &checksum, 4);
 }
 
 /* Fills in the header; 0, with the text of the fault, unless all that can be checked without the body is valid. */
@@ -102,11 +96,11 @@ static inline int frame_read_ids(
     const size_t size = FRAME_HEADER_BYTES + (size_t)header->body_bytes, n = frame_n_ids(header);
     const unsigned char *const index = frame_index(frame, header);
     const unsigned char *const end = frame + size;
-    const uint32_t crc = frame_crc(frame, size);
+    const uint32_t checksum = frame_checksum(frame, size);
     const uint64_t table = (uint64_t)header->n_rows * header->width;
     int valid = 0;
-    if (crc != header->crc) {
-        snprintf(fault, FRAME_FAULT, "frame's checksum is %#010x: its header says %#010x", crc, header->crc);
+    if (checksum != header->checksum) {
+        snprintf(fault, FRAME_FAULT, "frame's checksum is %#010x: its header says %#010x", checksum, header->checksum);
         return 0;
     }
     if (header->width == 0)

@@ -21,7 +21,7 @@ cdef extern from "merge.h" nogil:
         uint8_t index_codec, value_codec
         uint16_t slot, width
         uint32_t n_rows, count
-    void crc32c_init()
+    void checksum_init()
     void frame_head(unsigned char *frame, int index_codec, int value_codec, uint32_t step, uint32_t slot,
                     uint32_t n_rows, uint32_t width, size_t count, size_t body_bytes, const double *stats)
     void frame_seal(unsigned char *frame, size_t size)
@@ -49,7 +49,7 @@ cdef extern from "scratch.h":
     scratch_memory scratch_take(size_t size)
     void scratch_return(scratch_memory taken)
 
-crc32c_init()
+checksum_init()
 
 
 cdef struct part:

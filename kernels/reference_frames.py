@@ -22,6 +22,7 @@ UInt32 = NDArray[np.uint32]
 
 HEADER = struct.Struct("<4sBBBBIHHIIIddddI")
 BLOCK = 128  # values with a common scale
+FACTOR = 0x9E3779B97F4A7C15
 
 _CRC_TABLE: list[int] = []
 for _crc in range(256):
@@ -36,6 +37,32 @@ def crc32c(data: bytes | memoryview) -> int:
     for byte in bytes(data):
         crc = _CRC_TABLE[(crc ^ byte) & 0xFF] ^ (crc >> 8)
     return crc ^ 0xFFFFFFFF
+
+
+def _split_mix(number: int) -> int:
+    mixed = number * FACTOR % 2**64
+    mixed = (mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+    mixed = (mixed ^ mixed >> 27) * 0x94D049BB133111EB % 2**64
+    return mixed ^ mixed >> 31
+
+
+_KEY = [_split_mix(number) >> 32 for number in range(1, 257)]
+
+
+def _nh(block: bytes) -> int:
+    words = struct.unpack(f"<{len(block) // 4}I", block)
+    keyed = [(word + key) % 2**32 for word, key in zip(words, _KEY, strict=False)]
+    return sum(first * second for first, second in zip(keyed[::2], keyed[1::2], strict=True)) % 2**64
+
+
+def frame_checksum(frame: bytes | memoryview) -> int:
+    """The checksum of a frame: NH of its header and of each block, see ``frame_checksum.h``."""
+    head, body = bytes(frame[: HEADER.size - 4]) + bytes(4), bytes(frame[HEADER.size :])
+    total = _nh(head)
+    for at in range(0, len(body), 1024):
+        block = body[at : at + 1024]
+        total = (total * FACTOR + _nh(block + bytes(-len(block) % 64))) % 2**64
+    return ((total ^ total >> 32) * FACTOR % 2**64) >> 32
 
 
 def _varint(gap: int) -> bytes:
@@ -114,8 +141,8 @@ def _frame(
 ) -> bytes:
     body = _pack(codec, values.ravel()) + index
     codecs = INDEX_CODECS.index(index_codec), VALUE_CODECS.index(codec)
-    head = HEADER.pack(b"MLLF", 2, *codecs, 0, step, slot, width, n_rows, values.size, len(body), *stats, 0)[:-4]
-    return head + struct.pack("<I", crc32c(head + body)) + body
+    head = HEADER.pack(b"MLLF", 3, *codecs, 0, step, slot, width, n_rows, values.size, len(body), *stats, 0)
+    return head[:-4] + struct.pack("<I", frame_checksum(head + body)) + body
 
 
 def encode_update(
@@ -188,7 +215,7 @@ def read_header(frame: bytes) -> FrameHeader:
         frame[: HEADER.size]
     )
     if (
-        (magic, version, flags) != (b"MLLF", 2, 0)
+        (magic, version, flags) != (b"MLLF", 3, 0)
         or index >= len(INDEX_CODECS)
         or value >= len(VALUE_CODECS)
         or body_bytes != len(frame) - HEADER.size
@@ -204,7 +231,7 @@ def decode_frame(frame: bytes) -> tuple[UInt32, Float32]:
     """(positions, values); DecodeError unless the whole frame is valid."""
     header = read_header(frame)
     body = frame[HEADER.size :]
-    if crc32c(frame[: HEADER.size - 4] + body) != struct.unpack("<I", frame[HEADER.size - 4 : HEADER.size])[0]:
+    if frame_checksum(frame) != struct.unpack("<I", frame[HEADER.size - 4 : HEADER.size])[0]:
         raise DecodeError("frame's checksum is wrong")
     values, index = _unpack(header.value_codec, body, header.count)
     width, high = header.width, header.n_rows * header.width

@@ -34,7 +34,7 @@ from mlless_nb.frames.coding import Column, TableCoding
 from mlless_nb.frames.ids import Ids
 from mlless_nb.frames.names import RatingNames, TableNames
 from mlless_nb.job.column_sums import ColumnSums
-from mlless_nb.kernels import crc32c
+from mlless_nb.kernels import crc32c, frame_checksum
 from mlless_nb.kernels.resp import ReplyReader
 from mlless_nb.models import LogisticModel, PMFModel, load_model
 from mlless_nb.models.definition import Definition
@@ -90,10 +90,10 @@ def _frames() -> list[bytes]:
     return made
 
 
-def _with_frame_crc(body: bytes) -> bytes:
+def _with_frame_checksum(body: bytes) -> bytes:
     if len(body) < 64:
         return body
-    return body[:60] + struct.pack("<I", crc32c(body[:60] + body[64:])) + body[64:]
+    return body[:60] + struct.pack("<I", frame_checksum(body)) + body[64:]
 
 
 def _progress(n_rows: int = 6, n_state: int = 2, n_owners: int = 0) -> bytes:
@@ -257,7 +257,7 @@ DECODERS: dict[str, Decoder] = {
         [b'{"version":0}', b'{"version":3,"leaves":{"1":9},"stop_after":12,"stop_status":"a","stop_reason":"b"}'],
     ),
     "report": Decoder(Report.decode, [Report().encode()], encode=Report.encode),
-    "frame": Decoder(kernels.decode_frame, _frames(), seal=_with_frame_crc, is_checked=True),
+    "frame": Decoder(kernels.decode_frame, _frames(), seal=_with_frame_checksum, is_checked=True),
     "checkpoint": Decoder(
         Progress.decode,
         [_progress(), _progress(2, 0), _progress(n_owners=5)],
