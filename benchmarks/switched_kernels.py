@@ -27,7 +27,15 @@ def build(folder: Path) -> None:
     RuntimeError
         When the compiler failed; its messages are the reason.
     """
-    flags = ["-shared", "-fPIC", "-O3", "-g0", "-include", str(HERE / "checksum_turns.h"), f"-I{HERE.parent / 'kernels'}"]
+    flags = [
+        "-shared",
+        "-fPIC",
+        "-O3",
+        "-g0",
+        "-include",
+        str(HERE / "checksum_turns.h"),
+        f"-I{HERE.parent / 'kernels'}",
+    ]
     compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
     for name in KERNELS:
         source = HERE.parent / "build" / "cython" / "kernels" / f"{name}.c"

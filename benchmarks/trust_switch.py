@@ -27,7 +27,7 @@ TURN_S = 0.5
 
 
 def turn_at(time_s: float) -> tuple[int, int, str]:
-    """The turn at ``time_s`` of the machine's clock: its pair, its place in it, and its kind, as in ``checksum_turns.h``."""
+    """The turn at ``time_s`` of the machine's clock: its pair, place and kind, as in ``checksum_turns.h``."""
     pair, place = divmod(int(time_s / TURN_S), 2)
     mixed = pair * 0x9E3779B97F4A7C15 % 2**64
     is_first = (mixed ^ mixed >> 32) * 0xD6E8FEB86659FD93 % 2**64 >> 63

@@ -5,8 +5,8 @@ A frame is a header of 64 bytes, the values and the index section, all little-en
     magic "MLLF"  version u8 (3)  index codec u8  value codec u8  flags u8 (0)  step u32  slot u16  width u16
     n_rows u32  count u32 (values)  body_bytes u32  loss_sum  loss_count  val_sum  val_count (f64)  checksum u32
 
-The checksum is over all bytes except itself, see ``frame_checksum.h``. A gap between ascending ids is ``id - previous - 1``, as a varint of minimal
-length (seven bits in each byte, low first). Index codecs:
+The checksum is over all bytes except itself, see ``frame_checksum.h``. A gap between ascending ids is
+``id - previous - 1``, as a varint of minimal length (seven bits in each byte, low first). Index codecs:
 
 ==  =======  ======================================================================================================
 0   dense    every value of the table, no index section; values at positions not given are -0.0 (int8: 0.0)

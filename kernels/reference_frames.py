@@ -50,7 +50,7 @@ _KEY = [_split_mix(number) >> 32 for number in range(1, 257)]
 
 
 def _nh(block: bytes) -> int:
-    words = struct.unpack(f"<{len(block) // 4}I", block)
+    words: tuple[int, ...] = struct.unpack(f"<{len(block) // 4}I", block)
     keyed = [(word + key) % 2**32 for word, key in zip(words, _KEY, strict=False)]
     return sum(first * second for first, second in zip(keyed[::2], keyed[1::2], strict=True)) % 2**64
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-import typing
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Self, get_type_hints
 
 from ..errors import DecodeError
 from ..redaction import scrubbed_values
@@ -19,8 +18,6 @@ MAX_BYTES = 1 << 20
 HANDED_OVER = "handed over"
 #: The reason of a run that a user has stopped.
 BY_USER = "stopped by you"
-
-M = TypeVar("M", bound="Message")
 
 
 @dataclass(frozen=True)
@@ -36,7 +33,7 @@ class Message:
         return json.dumps({"kind": type(self).__name__, **fields}, separators=(",", ":")).encode()
 
     @classmethod
-    def decode(cls: type[M], body: bytes | str) -> M:
+    def decode(cls, body: bytes | str) -> Self:
         """The message in ``body``, of this class or a subclass.
 
         Raises
@@ -66,7 +63,7 @@ class Message:
 @functools.cache
 def _hints(kind: str) -> dict[str, Any]:
     """The types of the fields of messages of ``kind``."""
-    return typing.get_type_hints(KINDS[kind])
+    return get_type_hints(KINDS[kind])
 
 
 @dataclass(frozen=True)
@@ -329,6 +326,7 @@ class Ended(Message):
     ``kept_loss`` is the validation loss of the model that the run returns, of ``kept_step``, stored under
     ``model_key``. ``validation_loss`` is that of the last model; if that is another one, it is under ``last_key``.
     ``n_invoked`` successors are in the bill; None if it is not known how many. ``store_use``: see `Bill.store_use`.
+    ``unheard``: slots whose end was not heard, billed up to ``time_s``, and since when. ``most_nusd`` were reserved.
     """
 
     status: str
@@ -343,6 +341,8 @@ class Ended(Message):
     kept_loss: float | None = None
     n_invoked: int | None = None
     store_use: dict[str, int] = field(default_factory=dict)
+    unheard: list[list[float]] = field(default_factory=list)
+    most_nusd: int | None = None
 
 
 _FROM_WORKERS = Started, StartedTwice, Ready, Left, RateCut, Failed

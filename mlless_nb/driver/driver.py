@@ -214,7 +214,7 @@ class Driver:
         self._feed.record.begin({"state": self.run.telemetry.state.to_json(), "cost": {}, "job": self._replayed()})
         self._contact = Contact(self._services, invocations[0].lease_s)
         self._causes = Causes(self._services.launcher, job.memory_mb)
-        self._unreported = UnreportedFunctions(plan.money, plan.rates)
+        self._unreported = UnreportedFunctions(plan.money, plan.rates, self._services.launcher.exits, self._launched_at)
         self._invoke(plan.invoked_here(invocations))
         self._is_launched, services, telemetry = True, self._services, self.run.telemetry
         known = plan.money, plan.rates, telemetry, self._launched_at
@@ -334,7 +334,9 @@ class Driver:
             aborted = teardown.aborted(self._services)
             failure = self._failure(reason, status)
             plan, rates = self._fault_handler.plan if self._fault_handler is not None else NO_PLAN, self._plan.rates
-            ended = teardown.conclude(self._services, rates, self._invocation, aborted, failure, plan)
+            known = rates, self._launched_at, self._invocation, aborted, failure, plan
+            ended = teardown.conclude(self._services, *known)
+            self._set_aside = 0 if ended is failure else self._spent_before
             self._feed.tells = False  # some of the following events were shown already
             with contextlib.suppress(Exception):
                 self._receive_rest()

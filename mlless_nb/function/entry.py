@@ -17,10 +17,12 @@ from ..exchange import LostData
 from ..exchange.factory import JobCoordinator, leave, open_coordinator, request_margin_nusd, slice_s
 from ..exchange.protocol import key_prefix
 from ..exchange.slots import nonce_of, place_of
+from ..exchange.storage.coordinator import StorageCoordinator
 from ..exchange.stores import FrameStore, open_store, store_servers
 from ..job.sync import sync_from_json
 from ..money import Rates, price_profile
 from ..money.budget import Prepaid
+from ..money.grant_watch import GrantWatch
 from ..money.request_gate import RequestGate
 from ..preparation.messages import PartCall
 from ..redaction import in_configuration, in_job, remember, scrub
@@ -102,15 +104,14 @@ def _run(invocation: Message, storage: Any) -> str:
         prepaid = _prepaid(invocation, rates, log, objects, store)
         if not _begin(invocation, log, prepaid, objects, nonce):
             return ""  # another invocation with the same payload is running
-        last_call = partial(_abort_run, invocation, objects)
+        last_call = partial(_abort_run, invocation, objects, log)
         if not invocation.redis_urls:
             objects.on_request = RequestGate(prepaid, last_call)
-        prepaid.watch(
-            log.reserve,
-            last_call,
-            log.money,
-            lambda nusd, part: log.refund(nusd, invocation.slot, part),
-        )
+
+        def give_back(nusd: int, part: int) -> None:
+            log.refund(nusd, invocation.slot, part)
+
+        GrantWatch(prepaid, log.reserve, last_call, log.money, give_back)
         deadline.lift()
         lease = threading.Thread(target=_keep_lease, args=(invocation, log, is_over), name="mlless-lease", daemon=True)
         if not invocation.is_successor:
@@ -129,21 +130,20 @@ def _run(invocation: Message, storage: Any) -> str:
             bus.close()  # delivers pending messages, while the budget is still watched
         if not has_slot:
             with contextlib.suppress(LostData):  # the run is over
-                log.refund(prepaid.rest_nusd(prepaid.alone_nusd), invocation.slot, unused_by(invocation))
+                prepaid.settle(give_back, unused_by(invocation), alone=True)
             prepaid.end()
             return ""
         if last is None:
             prepaid.end()
             return ""  # another invocation has the slot; what this one had is not returned
-        rest = prepaid.rest_nusd(prepaid.spent_nusd)
         handed_over = last.step if isinstance(last, Left) and last.status == HANDED_OVER else None
         if handed_over is not None:
-            log.refund(rest, invocation.slot, unused_by(invocation))
+            prepaid.settle(give_back, unused_by(invocation))
             is_over.set()
             log.hand_over(invocation.slot, handed_over)  # from now on the successor has it
         else:
             # A function that settled its budget has ended properly; one that exits without doing so counts as lost.
-            log.refund(rest, invocation.slot)
+            prepaid.settle(give_back)
         prepaid.end()
         is_over.set()
         if invocation.role == "supervisor" and handed_over is None:
@@ -230,9 +230,11 @@ def _keep_lease(invocation: Invocation, log: JobCoordinator, is_over: threading.
             return
 
 
-def _abort_run(invocation: Invocation, objects: ObjectStore) -> None:
+def _abort_run(invocation: Invocation, objects: ObjectStore, own: JobCoordinator) -> None:
     """Abort the run, over a separate connection: this function's budget is used up before it could end properly."""
     log = _open_log(invocation, objects)
+    if isinstance(log, StorageCoordinator) and isinstance(own, StorageCoordinator):
+        log.speak_for(own)
     who = f"worker {invocation.slot}" if invocation.role == "worker" else "the supervisor"
     log.abort(f"the budget was used up before {who} could end", invocation.n_workers, "capped")
 
@@ -257,13 +259,20 @@ def _prepaid(
     last_puts = 0 if invocation.redis_urls else LAST_PUTS
     margin_nusd = 0 if invocation.redis_urls else request_margin_nusd(rates)
     kept_nusd = max(invocation.coordination_nusd - margin_nusd - rates.requests_nusd(0, last_puts), 0)
+
+    def requests_nusd(n_more_puts: int) -> int:
+        own = rates.requests_nusd(objects.gets, objects.puts + n_more_puts)
+        return own + (store.cost_nusd(rates) if store else 0)
+
+    if isinstance(log, StorageCoordinator):
+        log.requested_nusd = partial(requests_nusd, 1)
     is_supervisor = invocation.role == "supervisor"
     margin_nusd += rates.outliving_nusd if is_supervisor else 0
     prepaid = Prepaid(
         rates,
         invocation.granted_nusd - invocation.end_margin_nusd - margin_nusd,
         lambda: late_s + time.monotonic() - began,
-        lambda: rates.requests_nusd(objects.gets, objects.puts + last_puts) + (store.cost_nusd(rates) if store else 0),
+        partial(requests_nusd, last_puts),
         with_servers=is_supervisor,
         n_functions=invocation.n_workers + 1,
         store_nusd=lambda: store.price_nusd(store.usage(), rates) if store else 0,

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import threading
 import time
 import uuid
 from collections.abc import Callable
 
+from .lateness import Lateness
 from .meter import NUSD, Rates
-from .request import NO_REQUEST, BudgetRequest, GiveBack, Money, Reserve
+from .request import NO_REQUEST, BudgetRequest, GiveBack, Reserve
 
 #: Seconds of a plain exit that a function keeps prepaid, beside measured ones (evaluating, storing).
 EXIT_S = 0.35
@@ -20,18 +19,10 @@ EXIT_SHARE, LEAST_EXIT_S = 0.01, 0.1
 SLICE_S = 0.5
 #: The budget is scarce when it does not pay for this many more seconds of the whole run.
 SCARCE_S = 2.0
-#: Seconds before its grant is used up at which a function reports that it ends for that reason.
-LAST_CALL_S = 0.05
 #: Seconds before the end of the grant at which the watch reserves time for a function that is blocked.
 BUY_AHEAD_S = 0.25
 #: Longest wait for an answer when a function has overrun its grant, seconds.
 ANSWER_S = 0.1
-#: Seconds between two questions of a function without a cap to a server that fails.
-ASK_AGAIN_S = 0.2
-#: What is left of a measured lateness at the next wake that is in time; there are four or more a second.
-LATE_DECAY = 0.9
-#: The most that is kept for being woken late, seconds; a process that was suspended for longer is an exception.
-LATE_MOST_S = 0.5
 #: Steps that may still complete after a worker's request was refused: the present one, and the last one.
 STEPS_TO_END = 2
 
@@ -105,10 +96,13 @@ class Prepaid:
         self._step_s: float | None = None  # seconds of a step, as in the newest request
         self._n_returned = 0
         self._unanswered: list[tuple[BudgetRequest, str]] = []  # requests without an answer, with their ids
-        #: How late this process was lately woken, seconds: on a busy machine it cannot end itself at once.
-        self._late_s, self._late_wake_s, self._clock = 0.0, 0.0, clock
-        self._ended = threading.Event()
-        self._lock = threading.Lock()
+        self.lateness = Lateness(clock)
+        #: Whether it returns, or has returned, what it has not spent.
+        self.is_settling = False
+        #: Set once it need not be watched any more.
+        self.ended = threading.Event()
+        self._lock, self._n_asking = threading.Lock(), 0
+        self._answered = threading.Condition(self._lock)  # a request has its answer
 
     def cost_nusd(self, span_s: float) -> int:
         """Bill of a span of ``span_s`` seconds without storage requests."""
@@ -132,7 +126,7 @@ class Prepaid:
     @property
     def is_limited(self) -> bool:
         """Whether the grant bounds what the function may spend: with a cap, until `end`."""
-        return self.has_cap and not self._ended.is_set()
+        return self.has_cap and not self.ended.is_set()
 
     @property
     def elapsed_s(self) -> float:
@@ -163,23 +157,15 @@ class Prepaid:
     @property
     def exit_s(self) -> float:
         """Seconds that are kept prepaid to end in good order: a plain exit, measured work, and being woken late."""
-        return self._plain_exit_s + self._measured_exit_s + self._late_margin_s
+        return self._plain_exit_s + self._measured_exit_s + self.late_margin_s
 
     @property
-    def _late_margin_s(self) -> float:
+    def late_margin_s(self) -> float:
         """Seconds before the end of the grant at which the deadline acts: it is woken late, and so is its question.
 
         A started second of the servers is billed whole: with a cap, who pays for them is answered before its end.
         """
-        return self._late_wake_s + (ANSWER_S if self._with_servers and self.has_cap else 0.0)
-
-    def _is_over_after(self, wait_s: float) -> bool:
-        """Wait for the end, at most ``wait_s`` seconds; by how much the wait is late counts for the next ones."""
-        due_s = self._clock() + wait_s
-        is_over = self._ended.wait(wait_s)
-        self._late_s = max(self._clock() - due_s, LATE_DECAY * self._late_s, 0.0)
-        self._late_wake_s = min(2 * self._late_s, LATE_MOST_S)
-        return is_over
+        return self.lateness.margin_s + (ANSWER_S if self._with_servers and self.has_cap else 0.0)
 
     def keep_for_exit(self, seconds: float) -> None:
         """Keep ``seconds`` prepaid beyond a plain exit, e.g. to store a large model."""
@@ -223,6 +209,8 @@ class Prepaid:
             return
         slice_s = max(self._slice_s, step_s)
         with self._lock:
+            if self.is_settling:
+                return
             requests, horizon_s = self._ahead(step_s)
             surplus = self.granted_nusd - requests - self.cost_nusd(horizon_s + slice_s)
             if surplus <= slice_s * self.rates.function_usd_s * NUSD:
@@ -256,13 +244,19 @@ class Prepaid:
     def _ask(self, reserve: Reserve, wanted: BudgetRequest, request_id: str = "") -> int:
         """Reserve ``wanted`` and add the grant; a request without an answer is kept, to be repeated with its id."""
         request_id = request_id or uuid.uuid4().hex
+        with self._lock:
+            self._n_asking += 1
+        granted, is_answered = 0, False
         try:
             granted = reserve(wanted.nusd, wanted.least_nusd, request_id)
-        except Exception:
-            with self._lock:
-                self._unanswered.append((wanted, request_id))
-            raise
-        self.add(granted)
+            is_answered = True
+        finally:
+            with self._answered:
+                self._n_asking -= 1
+                self.granted_nusd += granted
+                if not is_answered:
+                    self._unanswered.append((wanted, request_id))
+                self._answered.notify_all()
         return granted
 
     def _repeat_unanswered(self, reserve: Reserve) -> None:
@@ -273,78 +267,37 @@ class Prepaid:
             if unanswered is not None:
                 self._ask(reserve, *unanswered)
 
-    def watch(
-        self,
-        reserve: Reserve,
-        last_call: Callable[[], None],
-        money: Money,
-        give_back: GiveBack = lambda nusd, part: None,
-    ) -> None:
-        """End this process before it spends more than its grant, whatever it is doing.
-
-        While the budget allows, time is reserved for a function that is blocked. If it does not, ``last_call`` is
-        called `LAST_CALL_S` seconds before the end, to report the reason. A process that was suspended for longer than
-        was prepaid (on a busy machine) pays late if the budget has room, and goes on. What the budget is must be known
-        (`learn`): a request from here would end a function whose servers have just lost the run's data.
-        """
-        arguments = (reserve, last_call, money, give_back)
-        threading.Thread(target=self._watch, args=arguments, name="mlless-prepaid", daemon=True).start()
-
-    def _watch(self, reserve: Reserve, last_call: Callable[[], None], money: Money, give_back: GiveBack) -> None:
-        was_called = False
-        arguments = (reserve, last_call)
-        threading.Thread(target=self._end_in_time, args=arguments, name="mlless-deadline", daemon=True).start()
-        while not self._is_over_after(max(min(self.left_s - BUY_AHEAD_S, 0.25), 0.01)):
-            # This thread may block (a server that hangs), so another thread enforces the deadline.
-            try:
-                self.learn(*money())
-                self.return_surplus(give_back)
-                if self.left_s > BUY_AHEAD_S or was_called:
-                    continue
-                is_refused = not self.hold_out(reserve)
-                if is_refused and self.left_s <= LAST_CALL_S:
-                    was_called = True
-                    last_call()
-            except Exception:  # the server failed or lost the run: the main thread or the deadline ends the function
-                continue
-
-    def _end_in_time(self, reserve: Reserve, last_call: Callable[[], None]) -> None:
-        # A wait of no time at all would let a clock of finite precision stand just before the deadline.
-        while not self._is_over_after(min(max(self.left_s - self._late_margin_s, 1e-5), 0.25)):
-            if self.left_s <= self._late_margin_s and not self._pays_late(reserve, last_call):
-                os._exit(75)
-
-    def _pays_late(self, reserve: Reserve, last_call: Callable[[], None]) -> bool:
-        """Whether the budget grants more time; with a cap the answer must come while the grant lasts, or be quick.
-
-        If not, ``last_call`` is called, so that the function does not end without a message. Without a cap, a server
-        that fails is no reason to end: it may come back.
-        """
-        answers: list[bool] = []
-
-        def ask() -> None:
-            with contextlib.suppress(Exception):  # the server failed
-                is_paid = self.hold_out(reserve)
-                if not is_paid:
-                    last_call()
-                answers.append(is_paid)
-
-        asking = threading.Thread(target=ask, name="mlless-late", daemon=True)
-        asking.start()
-        if self.has_cap:
-            asking.join(max(self.left_s, ANSWER_S))
-            return answers == [True]
-        asking.join()
-        if not answers:
-            self._ended.wait(ASK_AGAIN_S)
-        return answers != [False]
-
     @property
     def left_s(self) -> float:
         """Seconds that the grant still lasts."""
         left_nusd = self.granted_nusd - self._requests_nusd()
         return self.rates.seconds_for(left_nusd, with_servers=self._with_servers) - self._elapsed_s()
 
+    def settle(self, give_back: GiveBack, part: int = 0, *, alone: bool = False) -> None:
+        """Return what is not spent, since the function is about to return.
+
+        From now on the watch reserves nothing ahead. What the deadline reserves all the same until the server has
+        answered is returned afterwards.
+
+        Parameters
+        ----------
+        give_back : callable
+        part : int
+            Of the first of these calls; 0 settles the slot's money.
+        alone : bool
+            Whether another supervisor pays for the servers, see `alone_nusd`.
+        """
+        self.is_settling = True
+        with self._answered:
+            self._answered.wait_for(lambda: not self._n_asking, ANSWER_S)
+            known = self.granted_nusd
+            rest = self.rest_nusd(self.alone_nusd if alone else self.spent_nusd)
+        give_back(rest, part)
+        with self._lock:
+            more = self.granted_nusd - known
+        if more > 0:
+            give_back(more, self._n_returned + 1)
+
     def end(self) -> None:
         """Stop watching, since the function is about to return."""
-        self._ended.set()
+        self.ended.set()

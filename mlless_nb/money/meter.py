@@ -98,6 +98,10 @@ class Rates:
         quanta = math.ceil(max(span_s + self.tail_s, price.minimum_s) / price.quantum_s - 1e-9)
         return _up(quanta * price.quantum_s * self.function_usd_s + price.request_usd)
 
+    def lost_nusd(self, span_s: float) -> int:
+        """Bill of a function that was lost after ``span_s`` seconds: what it is billed after a return is in them."""
+        return self.function_nusd(max(span_s - self.tail_s, 0.0))
+
     def late_end_nusd(self, *, with_servers: bool = False) -> int:
         """The most by which a runtime that ends late raises the bill of its function, and of the servers meanwhile."""
         price, servers = self.profile.function, self.servers_usd_s if with_servers else 0.0

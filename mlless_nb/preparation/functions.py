@@ -12,6 +12,7 @@ from ..bus import open_bus
 from ..exchange import RedisCoordinator
 from ..money import Rates, price_profile
 from ..money.budget import Prepaid
+from ..money.grant_watch import GrantWatch
 from ..stateless.grants import LITHOPS_GETS, LITHOPS_PUTS
 from ..storage.objects import LithopsObjects
 from .messages import PartCall, PartDone
@@ -41,7 +42,7 @@ def run_part(call: PartCall, storage: Any) -> PartDone:
         )
         prepaid.learn(*log.money())
         prepaid.buy(0.0, log.reserve)  # the start may have taken longer than was prepaid
-        prepaid.watch(log.reserve, lambda: _abort_run(call), log.money)
+        GrantWatch(prepaid, log.reserve, lambda: _abort_run(call), log.money)
         error = ""
         try:
             found = work(call.stage, json.loads(objects.get(call.plan_key)), call.index, objects, files)

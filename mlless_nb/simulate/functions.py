@@ -9,7 +9,8 @@ from ..bus.messages import Invocation, Message
 from ..data.minibatches import Minibatch
 from ..data.prepare import Manifest
 from ..money import Rates, price_profile
-from ..money.budget import BUY_AHEAD_S, LAST_CALL_S, Prepaid
+from ..money.budget import BUY_AHEAD_S, Prepaid
+from ..money.grant_watch import LAST_CALL_S
 from ..storage.objects import MemoryObjects
 from ..supervisor.loop import Supervisor
 from ..worker.loop import Worker

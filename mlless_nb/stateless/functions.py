@@ -14,6 +14,7 @@ from ..bus.messages import Invocation
 from ..exchange import RedisCoordinator
 from ..money import Rates, price_profile
 from ..money.budget import Prepaid
+from ..money.grant_watch import GrantWatch
 from ..redaction import in_configuration, in_job, remember, scrub
 from ..storage.objects import LithopsObjects, ObjectStore
 from .events import EVENTS
@@ -54,7 +55,7 @@ def run_call(call: Call, objects: ObjectStore) -> Done:
         prepaid = _prepaid(call, job, objects, began, began_at_s)
         prepaid.learn(*log.money())
         prepaid.buy(0.0, log.reserve)  # the start may have taken longer than was prepaid
-        prepaid.watch(log.reserve, lambda: _abort_run(call, job), log.money)
+        GrantWatch(prepaid, log.reserve, lambda: _abort_run(call, job), log.money)
         bus = open_bus(job.bus_url, job.job_id, insecure=job.insecure)
         try:
             bus.send("driver", Begun(*_names(call), os.getpid()).encode())

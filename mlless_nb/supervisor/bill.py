@@ -13,9 +13,7 @@ from ..money.budget import Prepaid
 from ..money.cost import PREPARATION
 from ..money.meter import Rates
 from .request_counts import RequestCounts
-
-#: A start that is told twice, by `Ready` and by `Started`, differs by less, seconds.
-SAME_S = 1.0
+from .supervisor_bill import SAME_S, SupervisorBill
 
 
 class Bill:
@@ -38,6 +36,8 @@ class Bill:
         Nano-dollars that functions had spent on preparing the data.
     store : str
         The component of requests to the frame store; "" if they are free.
+    lost_nusd : int
+        Nano-dollars of the requests that a lost function may have made since its last report.
 
     """
 
@@ -52,13 +52,13 @@ class Bill:
         *,
         began_s: float = 0.0,
         invoked_s: float = 0.0,
+        lost_nusd: int = 0,
     ) -> None:
         self._rates, self._prepaid, self._spent_before = rates, prepaid, spent_before
         self._store, self._stored = store, 0
-        self._prepared = prepared
-        self._own_s, self._taken_over_s = began_s, invoked_s
+        self._prepared, self._lost_nusd = prepared, lost_nusd
+        self._supervisor, self._stands_in = SupervisorBill(rates, began_s, invoked_s), False
         self._known = set(range(n_workers))  # slots whose functions before are billed
-        self._changes: list[tuple[float, float]] = []  # when a supervisor ended, and when that of the next one began
         # When the bills of the functions that have not ended began, by slot, seconds after the run.
         self._began_s = dict.fromkeys(range(n_workers), 0.0)
         self._earlier_s: dict[int, float] = {}  # the same of functions that had these slots before
@@ -67,7 +67,10 @@ class Bill:
         self._requested = RequestCounts(n_workers)
         #: Notes what a report says; called for each worker and step.
         self.note_requests = self._requested.note
-        self._unreported = 0  # cost of requests that lost functions may have made after their last report
+        self._has_lost, self._unreported = (
+            False,
+            0,
+        )  # cost of requests that lost functions may have made after their last report
         # When the bills of successors began that wait for their slots, and by the slots of those that have not started
         # how many seconds they were granted for it.
         self._waiting_s: dict[int, float] = {}
@@ -75,7 +78,6 @@ class Bill:
         # The same of successors, with their slots, that do not take over: their slots have ended, so that they leave as
         # soon as they have started, or others were invoked in their place.
         self._in_vain: list[tuple[int, float, float | None]] = []
-        self._ended_supervisors = 0  # cost of those that ended so
         #: Successors that were invoked; None if that is not known.
         self.n_invoked: int | None = 0
         #: Seconds that a start takes, to be billed for successors that start in vain as the run ends.
@@ -86,6 +88,8 @@ class Bill:
         """The bill of the supervisor of ``invocation``, ``time_s`` seconds after the run."""
         store = store_kind(invocation.store)
         component = store.component if store is not None else ""
+        # Most make none: few are for minibatches. Without a Redis functions say by themselves what they have made.
+        lost_nusd = rates.requests_nusd(1, 1) if component and invocation.redis_urls else 0
         before = invocation.spent_before_nusd, component, invocation.prepared_nusd
         return cls(
             rates,
@@ -94,6 +98,7 @@ class Bill:
             *before,
             began_s=time_s - prepaid.elapsed_s,
             invoked_s=invocation.invoked_s,
+            lost_nusd=lost_nusd,
         )
 
     def stand_in(self) -> None:
@@ -101,7 +106,7 @@ class Bill:
 
         To be called before anything is heard.
         """
-        self._own_s = 0.0
+        self._supervisor.own_s, self._stands_in = 0.0, True
 
     def miss_past(self) -> None:
         """What the supervisors before heard is not told again: slots are billed from the start, whoever had them.
@@ -114,7 +119,7 @@ class Bill:
 
     def is_own(self, began_s: float) -> bool:
         """Whether this supervisor's bill began then, and not that of one which comes after it."""
-        return began_s < self._own_s + SAME_S
+        return began_s < self._supervisor.own_s + SAME_S
 
     @property
     def n_running(self) -> int:
@@ -124,7 +129,13 @@ class Bill:
     @property
     def is_estimate(self) -> bool:
         """Whether functions were lost or have not ended: how much they have spent is not known."""
-        return bool(self._began_s or self._waiting_s or self._unreported or self._changes or self._taken_over_s)
+        return bool(self._began_s or self._waiting_s or self._has_lost or self._supervisor.have_changed)
+
+    @property
+    def unheard(self) -> list[list[float]]:
+        """See `Ended`."""
+        supervisor = [[float(SUPERVISOR), self._supervisor.newest_s]] if self._stands_in else []
+        return supervisor + [[float(slot), began_s] for slot, began_s in self._began_s.items()]
 
     def begin(self, slot: int, began_s: float, at_s: float = 0.0) -> bool:
         """The function of ``slot`` has started, and says ``at_s`` seconds after the run when its bill began.
@@ -147,15 +158,15 @@ class Bill:
     def add(self, slot: int, nusd: int) -> None:
         """A function that came in vain for ``slot`` has cost ``nusd`` nano-dollars."""
         if slot == SUPERVISOR:
-            self._ended_supervisors += nusd
+            self._supervisor.add(nusd)
         else:
             self._ended += nusd
 
-    def change_supervisor(self, ended_s: float, began_s: float) -> None:
+    def change_supervisor(self, ended_s: float, began_s: float, *, is_lost: bool = False) -> None:
         """A supervisor has ended, at the latest ``ended_s`` seconds after the run; the next one's bill began."""
         self._waiting_s.pop(SUPERVISOR, None)
         self._starting.pop(SUPERVISOR, None)
-        self._changes.append((ended_s, began_s))
+        self._supervisor.change(ended_s - self._rates.tail_s * is_lost, began_s)
 
     def close(
         self,
@@ -176,7 +187,7 @@ class Bill:
         self._stored += stored
         time_nusd = spent - storage
         if slot not in self._known:  # it may have had others before, see `miss_past`
-            ended_s = self._own_s + self._prepaid.elapsed_s if ended_s is None else ended_s
+            ended_s = self._supervisor.own_s + self._prepaid.elapsed_s if ended_s is None else ended_s
             time_nusd = max(time_nusd, self._rates.function_nusd(ended_s))
             self._known.add(slot)
         self._ended += time_nusd
@@ -186,8 +197,8 @@ class Bill:
         """The function of ``slot``, if it had not ended, was lost at ``lost_s``, see `replace`."""
         began_s = self._began_s.pop(slot, None)
         if began_s is not None:
-            self._ended += self._rates.function_nusd(max(lost_s - began_s, 0.0))
-            self._unreported += self._rates.requests_nusd(1, 1)
+            self._ended += self._rates.lost_nusd(lost_s - began_s)
+            self._has_lost, self._unreported = True, self._unreported + self._lost_nusd
         self._leave_waiting(slot)
 
     def _leave_waiting(self, slot: int) -> None:
@@ -225,14 +236,14 @@ class Bill:
         """
         if slot in self._starting:
             self._leave_waiting(slot)
-            self._unreported += self._rates.requests_nusd(1, 0)
+            self._has_lost, self._unreported = True, self._unreported + self._rates.requests_nusd(1, 0)
         if slot not in self._waiting_s:
             self._waiting_s[slot], self._starting[slot] = invoked_s, granted_s
 
     def lose_successor(self, slot: int) -> None:
         """The successor that waited for ``slot`` is lost."""
         self._leave_waiting(slot)
-        self._unreported += self._rates.requests_nusd(1, 0)
+        self._has_lost, self._unreported = True, self._unreported + self._rates.requests_nusd(1, 0)
 
     def forget(self, slot: int) -> None:
         """The successor of ``slot`` could not be invoked after all."""
@@ -265,16 +276,7 @@ class Bill:
 
     def _supervisors(self, time_s: float, *, is_last: bool = False) -> int:
         """Cost of this supervisor's time and of those before it; ``is_last``: see `_wait`."""
-        changes, began_s, nusd = self._changes, 0.0, 0
-        if self._taken_over_s - SAME_S > max((began_s for _, began_s in changes), default=0.0):
-            # The bus has forgotten the message that told of the last one, or has not delivered it yet.
-            changes = [*changes, (self._taken_over_s, self._own_s)]
-        for ended_s, following_s in changes:
-            nusd += self._rates.function_nusd(max(ended_s - began_s, 0.0))
-            began_s = following_s
-        # One that stands in for others goes on where the last change left off.
-        own = self._rates.function_nusd(max(time_s - max(self._own_s, began_s), 0.0))
-        return nusd + own + self._wait(SUPERVISOR, time_s, is_last=is_last) + self._ended_supervisors
+        return self._supervisor.nusd(time_s) + self._wait(SUPERVISOR, time_s, is_last=is_last)
 
     def _servers(self, time_s: float) -> int:
         """Cost of the servers, which are needed until the supervisor's very end."""

@@ -169,7 +169,7 @@ class IncomingMessages:
     def _learn_of_restart(self, message: Replaced) -> None:
         """The driver has replaced functions: their slots are billed and watched anew."""
         if SUPERVISOR in message.slots:
-            self._bill.change_supervisor(message.lost_s, message.invoked_s)
+            self._bill.change_supervisor(message.lost_s, message.invoked_s, is_lost=True)
             return
         if message.number in self._restarts:  # sent again, since the answer of the bus was lost
             return

@@ -325,13 +325,15 @@ class Supervisor:
             max(self._rows.step, self._workers.last_step),
             kept.model_key,
             None if ending.has_failed else ending.validation_loss,
-            self._costs_nusd(time_s),
+            self._bill.by_component(time_s),
             time_s,
             kept.last_key,
             kept.step,
             kept.loss,
             self._bill.n_invoked,
             self._bill.store_use,
+            self._bill.unheard,
+            self._reserved_nusd(),
         )
         self._bus.send("driver", ended.encode())
         return ended
@@ -340,11 +342,9 @@ class Supervisor:
         """Status and reason if no worker reports how the run ended."""
         return judged(self._job, self._log.read_plan(), self._objects, self._rows)
 
-    def _costs_nusd(self, time_s: float) -> dict[str, int]:
-        """The bill by component. Functions that were lost are never billed more than was granted."""
-        costs = self._bill.by_component(time_s)
+    def _reserved_nusd(self) -> int | None:
+        """What is reserved: functions that were lost are never billed more than was granted. None: no matter."""
         if self._bill.is_estimate:
             with contextlib.suppress(Aborted, redis.RedisError, ServiceError):
-                _, reserved = self._log.money()
-                costs["workers"] -= max(0, min(sum(costs.values()) - reserved, costs["workers"]))
-        return costs
+                return self._log.money()[1]
+        return None

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from mlless_nb import BSP, PMF, SGD, ServiceError
 from mlless_nb.bus import open_bus
 from mlless_nb.bus.messages import Invocation, Trouble
+from mlless_nb.driver.backends.exits import Exits
 from mlless_nb.driver.backends.lithops_config import can_functions_invoke
 from mlless_nb.driver.launch.fan_out import MOST_INVOKED, fanned_out, inviter_of, n_inviters
 from mlless_nb.driver.recovery.fault_handling import FaultHandler
@@ -105,7 +106,8 @@ def replaced(
         at_work=lambda slots: {slot: nonce for slot, nonce in at_work.items() if slot in slots},
         roll_back=lambda known, step, replaced, n_workers, origin: known._replace(number=known.number + 1),
     )
-    launcher = SimpleNamespace(objects=MemoryObjects(), has_died=lambda pid: pid in lost, is_local=True, newest="M000")
+    known = {"objects": MemoryObjects(), "newest": "M000", "exits": Exits(list)}
+    launcher = SimpleNamespace(has_died=lambda pid: pid in lost, is_local=True, **known)
     bus = SimpleNamespace(send=lambda *_: None)
     services: Any = SimpleNamespace(log=log, launcher=launcher, bus=bus, dues=None)
     money, telemetry = StartingMoney(RATES, 4, True, n_inviters=n_inviters), Telemetry()

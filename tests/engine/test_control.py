@@ -13,7 +13,7 @@ from engine.jobs import PATIENCE_S, cost_of_a_start, finish, job, wait_for_step
 import mlless_nb
 from mlless_nb import BSP, ISP, BudgetError, CommandError, JobError, ScaleIn, Stop
 from mlless_nb.driver import driver, runs
-from mlless_nb.driver.ending import teardown
+from mlless_nb.driver.ending import conclusion, final_bill, teardown
 from mlless_nb.driver.launch import data_preparation
 from mlless_nb.money import Rates, price_profile
 
@@ -150,13 +150,14 @@ def test_a_second_live_run_of_one_name_is_refused_with_its_cost() -> None:
 @pytest.fixture
 def bills(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """By how much each bill was above its cap before it was cut to it, nano-dollars: must be 0 for all."""
-    over, cut = list[int](), teardown.cut
+    over, cut = list[int](), final_bill.cut
 
-    def observed(costs: dict[str, int], most: int | None) -> dict[str, int]:
+    def observed(costs: dict[str, int], most: int | None, first: str = "supervisor") -> dict[str, int]:
         over.append(0 if most is None else max(sum(costs.values()) - most, 0))
-        return cut(costs, most)
+        return cut(costs, most, first)
 
-    monkeypatch.setattr(teardown, "cut", observed)
+    for module in (final_bill, teardown, conclusion):
+        monkeypatch.setattr(module, "cut", observed)
     yield over
     assert over
     assert not any(over)

@@ -19,14 +19,14 @@ from mlless_nb.money.budget import (
     BUY_AHEAD_S,
     EXIT_S,
     EXIT_SHARE,
-    LAST_CALL_S,
-    LATE_MOST_S,
     LEAST_EXIT_S,
     SCARCE_S,
     SLICE_S,
     STEPS_TO_END,
     Prepaid,
 )
+from mlless_nb.money.grant_watch import LAST_CALL_S, GrantWatch
+from mlless_nb.money.lateness import LATE_MOST_S
 from mlless_nb.money.meter import NUSD
 from mlless_nb.money.request import BudgetRequest
 from mlless_nb.money.request_gate import LAST_CALL_PUTS, RequestGate
@@ -152,7 +152,7 @@ class Watched(Function):
         monkeypatch.setattr(os, "_exit", self._exit)
         self._before = set(threading.enumerate())
         self.prepaid.learn(*self._money())
-        self.prepaid.watch(self._reserve, self.called.set, self._money)
+        GrantWatch(self.prepaid, self._reserve, self.called.set, self._money)
 
     def _exit(self, code: int) -> None:
         self.exited.set()

@@ -83,6 +83,8 @@ class Process:
     Attributes
     ----------
     is_alive : bool
+    died_s : float or None
+        When it ended, None before.
     paused_until : float
         The process gets no processor time before.
     error : Exception or None
@@ -92,6 +94,7 @@ class Process:
     def __init__(self, clock: Clock, name: str, pid: int, on_end: Callable[[Process], None]) -> None:
         self.clock, self.name, self.pid, self._on_end = clock, name, pid, on_end
         self.is_alive, self.paused_until = True, 0.0
+        self.died_s: float | None = None
         self.error: Exception | None = None
         self._threads: list[SimThread] = []
 
@@ -111,7 +114,7 @@ class Process:
         """End the process at once; only from the clock."""
         if not self.is_alive:
             return
-        self.is_alive = False
+        self.is_alive, self.died_s = False, self.clock.now
         for thread in self._threads:
             if thread:  # it has begun, and has not ended
                 thread.throw(Killed())
@@ -225,7 +228,11 @@ class Threading:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
 
-    def Event(self) -> _Event:  # noqa: N802 - the module's names
+    def Condition(self, _: object = None) -> Condition:  # noqa: N802 - the module's names
+        """See `threading.Condition`."""
+        return Condition(self._clock)
+
+    def Event(self) -> _Event:  # noqa: N802
         """See `threading.Event`."""
         return _Event(Condition(self._clock))
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from mlless_nb.data.bundle import decode_index
 from mlless_nb.data.minibatches import decode_minibatch
 from mlless_nb.data.prepare import Manifest
 from mlless_nb.driver.launch.data_preparation import JobData
+from mlless_nb.exchange.slots import pid_in
 from mlless_nb.storage.objects import MemoryObjects
 
 from .clock import current
@@ -18,6 +19,24 @@ from .scenario import Problem
 from .servers import SimBus, SimObjects
 
 _minibatches: dict[tuple[str, int], Any] = {}
+
+
+class Exits:
+    """See `mlless_nb.driver.backends.exits.Exits`."""
+
+    def __init__(self, world: Any) -> None:
+        self._world, self._newest = world, dict[int, str]()
+
+    def note(self, at_work: Mapping[int, str]) -> None:
+        """See `Exits`."""
+        self._newest.update(at_work)
+
+    def at(self, slot: int) -> float | None:
+        """See `Exits`."""
+        if not self._world.scenario.is_local or slot not in self._newest:
+            return None
+        pid = pid_in(self._newest[slot])
+        return next((process.died_s for process in self._world.processes if process.pid == pid), None)
 
 
 class Launcher:
@@ -34,6 +53,7 @@ class Launcher:
         self._has_seen = False
         self._jobs: dict[str, list[Any]] = {}
         self.gone_at: float | None = None
+        self.exits = Exits(world)
 
     def invoke(self, payloads: list[str]) -> None:
         """See `LithopsLauncher`."""

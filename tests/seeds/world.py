@@ -26,7 +26,7 @@ from mlless_nb.driver.recovery import early_ends, leaving_workers, recovery
 from mlless_nb.driver.running import attending, commands, contact
 from mlless_nb.exchange import MemoryHub, in_parts, memory
 from mlless_nb.function import entry, second_start, succession
-from mlless_nb.money import budget
+from mlless_nb.money import budget, grant_watch
 from mlless_nb.storage.objects import MemoryObjects
 from mlless_nb.supervisor import loop as supervisor_loop
 from mlless_nb.supervisor import outage
@@ -258,7 +258,8 @@ def installed(world: World) -> Iterator[None]:
         for module in (*of_workers, *of_driver, outage):
             put(module, time=seconds)
         put(remains, keys_left=lambda *_: None, time=seconds)
-        put(budget, time=seconds, threading=threads, os=system)
+        put(budget, time=seconds, threading=threads)
+        put(grant_watch, threading=threads, os=system)
         put(checkpoints, threading=threads)
         put(entry, time=seconds, threading=threads, os=system, keep_memory=lambda: None)
         put(entry, billed_s=lambda: math.inf)  # the age of this process is none of a function's

@@ -82,15 +82,14 @@ def test_functions_that_are_replaced_are_billed_until_they_were_lost_and_from_wh
     bill.note_requests(0, (300,), 13.0)
     bill.note_requests(0, (400,), 9.0)  # of the lost one
     costs = bill.by_component(20.0)
-    spans = RATES.function_nusd(10.0) + RATES.function_nusd(8.0) + RATES.function_nusd(20.0)
-    unknown = RATES.requests_nusd(1, 1)  # since the lost one's last report
-    assert (costs["workers"], costs["storage"]) == (spans, 800 + unknown)
+    spans = RATES.lost_nusd(10.0) + RATES.function_nusd(8.0) + RATES.function_nusd(20.0)
+    assert (costs["workers"], costs["storage"]) == (spans, 800)
     # One that had ended is not billed twice.
     bill.close(1, spent=9000, storage=1000)
     bill.replace(1, 30.0, 30.0)
     costs = bill.by_component(30.0)
-    assert costs["workers"] == RATES.function_nusd(10.0) + RATES.function_nusd(18.0) + 8000 + RATES.function_nusd(0.0)
-    assert costs["storage"] == 1800 + unknown
+    assert costs["workers"] == RATES.lost_nusd(10.0) + RATES.function_nusd(18.0) + 8000 + RATES.function_nusd(0.0)
+    assert costs["storage"] == 1800
 
 
 def test_a_lost_function_is_billed_when_the_one_in_its_place_is_heard_first() -> None:
@@ -99,10 +98,10 @@ def test_a_lost_function_is_billed_when_the_one_in_its_place_is_heard_first() ->
     bill.begin(0, 2.0)
     bill.begin(0, 29.0)
     bill.replace(0, 27.0, 27.0)
-    spans = RATES.function_nusd(25.0) + RATES.function_nusd(6.0)
+    spans = RATES.lost_nusd(25.0) + RATES.function_nusd(6.0)
     assert bill.by_component(35.0)["workers"] == spans
     bill.replace(0, 40.0, 41.0)  # and that one, too
-    spans = RATES.function_nusd(25.0) + RATES.function_nusd(11.0) + RATES.function_nusd(4.0)
+    spans = RATES.lost_nusd(25.0) + RATES.lost_nusd(11.0) + RATES.function_nusd(4.0)
     assert bill.by_component(45.0)["workers"] == spans
 
 
@@ -121,31 +120,39 @@ def test_a_function_is_billed_from_its_start_and_not_from_the_call_that_asked_fo
     bill.begin(0, 21.5)
     bill.close(1, spent=0, storage=0)
     bill.begin(1, 1.0)  # it has ended
-    assert bill.by_component(30.0)["workers"] == RATES.function_nusd(20.0 - 0.7) + RATES.function_nusd(30.0 - 21.5)
+    assert bill.by_component(30.0)["workers"] == RATES.lost_nusd(20.0 - 0.7) + RATES.function_nusd(30.0 - 21.5)
+
+
+def test_requests_of_a_lost_function_to_a_store_that_bills_them_are_estimated() -> None:
+    prepaid = Prepaid(RATES, 0, lambda: 0.0, lambda: 0, with_servers=True)
+    bill = Bill(RATES, 2, prepaid, 0, "s3", lost_nusd=RATES.requests_nusd(1, 1))
+    bill.note_requests(0, (500,))
+    bill.replace(0, 10.0, 12.0)
+    assert bill.by_component(20.0)["storage"] == 500 + RATES.requests_nusd(1, 1)
 
 
 def test_a_supervisor_that_takes_over_bills_those_before_it() -> None:
     prepaid = Prepaid(RATES, 0, lambda: 0.0, lambda: 0, with_servers=True)
     third = Bill(RATES, 0, prepaid, 0, began_s=30.5, invoked_s=30.0)
-    third.change_supervisor(10.0, 10.2)  # the first one was lost
+    third.change_supervisor(10.0, 10.2, is_lost=True)
     third.change_supervisor(31.0, 30.5)  # the second one waited until this one was ready
-    spans = RATES.function_nusd(10.0) + RATES.function_nusd(20.8) + RATES.function_nusd(9.5)
+    spans = RATES.lost_nusd(10.0) + RATES.function_nusd(20.8) + RATES.function_nusd(9.5)
     assert third.by_component(40.0)["supervisor"] == spans
     assert third.spent(40.0) == sum(third.by_component(40.0).values())
     # The message that tells of the newest change is under way.
     late = Bill(RATES, 0, prepaid, 0, began_s=30.5, invoked_s=30.0)
-    late.change_supervisor(10.0, 10.2)
-    spans = RATES.function_nusd(10.0) + RATES.function_nusd(19.8) + RATES.function_nusd(9.5)
+    late.change_supervisor(10.0, 10.2, is_lost=True)
+    spans = RATES.lost_nusd(10.0) + RATES.lost_nusd(19.8) + RATES.function_nusd(9.5)
     assert late.by_component(40.0)["supervisor"] == spans
-    late.change_supervisor(28.0, 30.0)
-    assert late.by_component(40.0)["supervisor"] == spans - RATES.function_nusd(19.8) + RATES.function_nusd(17.8)
+    late.change_supervisor(28.0, 30.0, is_lost=True)
+    assert late.by_component(40.0)["supervisor"] == spans - RATES.lost_nusd(19.8) + RATES.lost_nusd(17.8)
     # A broker delivers messages once: then only the time is known, and who had a slot first is billed, too.
     untold = Bill(RATES, 1, prepaid, 0, invoked_s=30.0)
     untold.miss_past()
     untold.begin(0, 29.0)
     assert untold.by_component(40.0)["workers"] == RATES.function_nusd(40.0)
     alone = Bill(RATES, 0, prepaid, 0, began_s=30.5, invoked_s=30.0)
-    assert alone.by_component(40.0)["supervisor"] == RATES.function_nusd(30.0) + RATES.function_nusd(9.5)
+    assert alone.by_component(40.0)["supervisor"] == RATES.lost_nusd(30.0) + RATES.function_nusd(9.5)
 
 
 def test_the_driver_that_concludes_a_run_bills_each_supervisor_once_and_all_from_the_start() -> None:
@@ -232,7 +239,7 @@ def test_a_successor_whose_slot_is_lost_before_it_takes_over_is_billed_until_the
     bill.succeed(0, 45.0)
     bill.replace(0, 49.0, 50.0)
     bill.spent(50.0)
-    lost = RATES.function_nusd(49.0) + RATES.function_nusd(5.0)
+    lost = RATES.lost_nusd(49.0) + RATES.function_nusd(5.0)
     assert bill.by_component(60.0)["workers"] == lost + RATES.function_nusd(10.0)
 
 
@@ -281,10 +288,10 @@ def test_a_successor_that_takes_the_slot_of_a_lost_function_leaves_that_on_the_b
     bill.succeed(0, 50.0)
     assert not bill.begin(0, 0.51, 52.0)  # the run goes on from a checkpoint
     assert bill.begin(0, 50.01, 60.0)
-    spans = RATES.function_nusd(60.0 - 0.51) + RATES.function_nusd(70.0 - 50.01)
+    spans = RATES.lost_nusd(60.0 - 0.51) + RATES.function_nusd(70.0 - 50.01)
     assert (bill.waiting, bill.by_component(70.0)["workers"]) == ([], spans)
     bill.replace(0, 59.9, 59.9)
     assert bill.by_component(70.0)["workers"] == spans
     bill.replace(0, 80.0, 81.0)  # that one is lost, too
-    spans = RATES.function_nusd(60.0 - 0.51) + RATES.function_nusd(80.0 - 50.01) + RATES.function_nusd(4.0)
+    spans = RATES.lost_nusd(60.0 - 0.51) + RATES.lost_nusd(80.0 - 50.01) + RATES.function_nusd(4.0)
     assert bill.by_component(85.0)["workers"] == spans

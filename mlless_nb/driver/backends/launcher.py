@@ -22,6 +22,7 @@ from . import deployed, lithops_paths
 from .bucket import require_bucket
 from .cloud_functions import CloudFunctions, said_of
 from .executors import is_free, jobs_of, opened
+from .exits import Exits
 from .interpreter import interpreter
 from .lithops_config import (
     LIFETIME_S,
@@ -79,6 +80,7 @@ class LithopsLauncher:
         self._memory_mb = memory_mb
         self._has_seen, self._newest = False, ""  # whether processes can be seen; the key of the newest Lithops job
         self.gone_at: float | None = None  # when all local functions had exited or were killed, monotonic clock
+        self.exits = Exits(lambda: self.process_groups)
         if (profile := deployed.find(backend)) is not None:
             require_bucket(profile)
         config, name = configured(backend)
@@ -305,8 +307,7 @@ class LithopsLauncher:
     def has_ended(self) -> bool:
         """Whether all local functions have exited, also those of a killed process of Lithops; False if unknown."""
         processes = self._processes
-        is_over = bool(processes) and all(process.poll() is not None for process in processes)
-        is_over = is_over and not any(has_members(process.pid) for process in processes)
+        is_over = bool(processes) and not any(one.poll() is None or has_members(one.pid) for one in processes)
         self.gone_at = self.gone_at or (time.monotonic() if is_over else None)
         return is_over
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from ...bus.messages import Ended
-from ...exchange import FROM_THE_START, LostData
+from ...exchange import FROM_THE_START, SUPERVISOR, LostData
+from ...exchange.storage.coordinator import StorageCoordinator
+from ...exchange.stores import store_kind
 from ...exchange.stores.base import STORAGE
 from ...job.baseline import shortfall
 from ...job.execution import WORKERS
@@ -25,6 +28,7 @@ from ..launch.resumption import Start, summary
 from ..run import TrainingRun
 from ..servers.services import Services
 from . import teardown
+from .final_bill import cut
 
 
 class Conclusion:
@@ -74,6 +78,7 @@ class Conclusion:
         self._model: FittedModel | None = None
         self._last_model: FittedModel | None = None  # if it is not the returned model
         self._progress: Progress | None = None  # needed to resume from this run
+        self._told_nusd = 0  # what the functions said at last that their requests cost; 0 if nobody asks
         self._is_best_earlier = False  # whether the returned model is the earlier run's
         self.note = ""
 
@@ -87,15 +92,15 @@ class Conclusion:
     def _clean_up(self) -> None:
         ended, telemetry = self._ended, self._run.telemetry
         note = self._fetch_models() if self._is_launched else ""
-        cap_usd = telemetry.state.budget_usd
-        if ended.status == "capped" and cap_usd is not None:
-            note = teardown.unspent(cap_usd, sum(self._costs_nusd.values()), self._rates) + note
         # Objects of a model that could not be read stay, so that it is not lost.
         keep_objects = self._model is None if self._is_launched else self._start is None
         remove_objects = None if keep_objects else self._remove_objects
         outcome, left = teardown.remove_all(self._services, self._run.id, remove_objects)
         self._services.has_left, self._services.keeps_objects = outcome != teardown.ALL_DOWN, keep_objects
         telemetry.update(left=left)
+        cap_usd = telemetry.state.budget_usd
+        if ended.status == "capped" and cap_usd is not None:
+            note = teardown.unspent(cap_usd, sum(self._costs_nusd.values()), self._rates) + note
         state = dataclasses.replace(telemetry.state, status=ended.status, **self._losses)
         if found_wanting := shortfall(state):
             telemetry.add_event(ended.time_s, found_wanting[:1].upper() + found_wanting[1:])
@@ -122,9 +127,13 @@ class Conclusion:
         return note
 
     def _remove_objects(self) -> None:
-        """Remove the run's objects."""
+        """Remove the run's objects, once the functions have ended."""
+        if isinstance(log := self._services.log, StorageCoordinator):
+            with contextlib.suppress(Exception):  # the bill is then as the functions reported
+                self._told_nusd = log.told_nusd()
         # If the supervisor sent the final message, nothing failed and nothing was interrupted, the objects are known.
         is_known = self._set_aside_nusd > 0 and self._ended.status in ("finished", "stopped")
+        is_known = is_known and not any(slot == SUPERVISOR for slot, _ in self._ended.unheard)
         is_known = is_known and not self._job.checkpoint_every and not self._has_checkpoints()
         run_objects.remove(self._services.launcher.objects, self._run.id, is_known=is_known)
 
@@ -142,14 +151,26 @@ class Conclusion:
     def _costs_nusd(self) -> dict[str, int]:
         """The bill by component, with the driver's requests as counted instead of as estimated."""
         costs, objects = dict(self._ended.costs_nusd), self._services.launcher.objects
+        made = self._rates.requests_nusd(objects.gets, objects.puts)
         if self._set_aside_nusd:
-            made = self._rates.requests_nusd(objects.gets, objects.puts)
             rest = self._set_aside_nusd - made
             # What was set aside is more than enough, or was added to while the run went on.
             costs["storage"] -= rest if self._services.dues is not None else max(rest, -self._recovery_nusd)
-            if (cap_usd := self._run.telemetry.state.budget_usd) is not None:
-                costs = teardown.cut(costs, to_nusd(cap_usd))  # lost functions are billed all that was granted
+        if self._told_nusd:
+            component = self._store_component
+            others = costs.get(component, 0) if component not in ("", STORAGE) else 0
+            least = costs["storage"] if self._set_aside_nusd else 0  # else it is an estimate
+            costs["storage"] = max(self._told_nusd + made - others, least)
+        cap_usd = self._run.telemetry.state.budget_usd
+        if cap_usd is not None and (self._set_aside_nusd or self._told_nusd):
+            costs = cut(costs, to_nusd(cap_usd))  # lost functions are billed all that was granted
         return costs
+
+    @property
+    def _store_component(self) -> str:
+        """The component of the frame store's requests, "" if they are free."""
+        store = store_kind(self._job.store)
+        return store.component if store is not None else ""
 
     @property
     def _losses(self) -> dict[str, Any]:

@@ -14,7 +14,8 @@ import redis
 from ...bus.messages import Ended, Invocation
 from ...bus.recorded import recorded
 from ...errors import DecodeError, ServiceError
-from ...exchange import LostData, Plan
+from ...exchange import SUPERVISOR, LostData, Plan
+from ...exchange.slots import role_of
 from ...models import FittedModel
 from ...money import Cost, Rates
 from ...money.budget import Prepaid
@@ -28,6 +29,7 @@ from ...telemetry.live import RunState, Telemetry
 from ...telemetry.record import LAST, Record
 from ..launch.invocations import LEASE_S
 from ..servers.services import Services
+from .final_bill import cut, until_exits
 from .remains import Remains
 
 #: The end of a run of which nothing is left.
@@ -42,30 +44,39 @@ STOP_S = 2.0
 
 def abort_functions(services: Services, n_workers: int, reason: str, patience_s: float) -> None:
     """Abort the functions, and wait at most ``patience_s`` seconds until they have ended; clouds offer no kill."""
-    roles = ["supervisor", *map(str, range(n_workers))]
-    give_up_at = time.monotonic() + patience_s
+    slots = [SUPERVISOR, *range(n_workers)]
+    log, launcher, give_up_at = services.log, services.launcher, time.monotonic() + patience_s
     with contextlib.suppress(Exception):  # Redis may have failed: then functions end by themselves
-        services.log.abort(reason, n_workers)
-        while not services.launcher.has_ended() and any(services.log.alive(roles)) and time.monotonic() < give_up_at:
+        log.abort(reason, n_workers)
+        while not launcher.has_ended() and time.monotonic() < give_up_at:
+            if not launcher.is_local and not any(log.alive([role_of(slot) for slot in slots])):
+                return
+            if launcher.is_local and services.redis_urls:  # the object storage's requests are billed
+                launcher.exits.note(log.at_work(slots))
             time.sleep(0.05)
 
 
 def estimate_bill_nusd(
-    services: Services, rates: Rates, n_workers: int, time_s: float, state: RunState
+    services: Services, rates: Rates, n_workers: int, launched_at: float, time_s: float, state: RunState
 ) -> dict[str, int]:
     """The bill by component, nano-dollars, if the supervisor sent none.
 
-    Every function is billed up to ``time_s``, seconds since the invocation; the sum is at most what was reserved, since
-    functions end within their grants.
+    Every slot is billed up to ``time_s``, seconds since the invocation, or until its function exited, if that is known;
+    the sum is at most what was reserved, since functions end within their grants.
     """
-    objects = services.launcher.objects
-    function, servers = rates.function_nusd(time_s), rates.servers_nusd(time_s)
+    objects, exits = services.launcher.objects, services.launcher.exits
+    servers = rates.servers_nusd(time_s)
+
+    def function_nusd(slot: int) -> int:
+        exited_at = exits.at(slot)
+        return rates.function_nusd(time_s) if exited_at is None else rates.lost_nusd(exited_at - launched_at)
+
     # The functions' requests are known only as part of the total cost that the supervisor reported last.
     seconds = (n_workers + 1) * rates.function_nusd(state.time_s) + rates.servers_nusd(state.time_s)
     storage = max(rates.requests_nusd(objects.gets, objects.puts), round(state.spent_usd * NUSD) - seconds)
     costs = {
-        "workers": n_workers * function,
-        "supervisor": function,
+        "workers": sum(map(function_nusd, range(n_workers))),
+        "supervisor": function_nusd(SUPERVISOR),
         **rates.servers_by_component(servers),
         "storage": storage,
     }
@@ -107,24 +118,11 @@ def failure(
     gone_at = services.launcher.gone_at or time.monotonic()
     time_s = gone_at - launched_at if is_launched else 0.0
     if is_launched:
-        costs = estimate_bill_nusd(services, rates, n_workers, time_s, state)
+        costs = estimate_bill_nusd(services, rates, n_workers, launched_at, time_s, state)
     if prepared_nusd:
         costs["storage"] = max(costs["storage"] - prepared_nusd * is_launched, 0)  # the estimate has it there
         costs[PREPARATION] = prepared_nusd
     return dataclasses.replace(said, costs_nusd=costs, time_s=time_s)
-
-
-def cut(costs: dict[str, int], most: int | None) -> dict[str, int]:
-    """``costs`` by component, reduced so that their sum is at most ``most`` (None: not reduced).
-
-    Functions that were lost are what may be on the bill for too long: the supervisor is the first to be reduced.
-    """
-    over = 0 if most is None else max(sum(costs.values()) - most, 0)
-    for component in sorted(costs, key=lambda name: name != "supervisor"):
-        cut = min(over, costs[component])
-        costs[component] -= cut
-        over -= cut
-    return costs
 
 
 def unspent(cap_usd: float, cost_nusd: int, rates: Rates) -> str:
@@ -154,6 +152,7 @@ def aborted(services: Services) -> tuple[str, str] | None:
 def conclude(
     services: Services,
     rates: Rates,
+    launched_at: float,
     invocation: Invocation | None,
     aborted: tuple[str, str] | None,
     failure: Ended,
@@ -163,6 +162,8 @@ def conclude(
 
     Parameters
     ----------
+    launched_at : float
+        When the functions were invoked, on the monotonic clock.
     invocation : Invocation or None
         The supervisor's; None if no function was invoked.
     aborted : tuple or None
@@ -188,11 +189,9 @@ def conclude(
         with recorded(services.bus, own) as bus:
             successor = SubstituteSupervisor(own, services.log, bus, services.launcher.objects, prepaid)
             successor.over_s, successor.plan = failure.time_s, plan
-            ended = successor.conclude(aborted)
+            ended = until_exits(successor.conclude(aborted), services.launcher.exits, launched_at, rates)
         if ended.reason == LOST:
             ended = dataclasses.replace(ended, status=failure.status, reason=failure.reason)
-        if dues is not None:
-            ended.costs_nusd["storage"] += dues.beyond_nusd
         with contextlib.suppress(LostData):
             return dataclasses.replace(ended, costs_nusd=cut(ended.costs_nusd, services.log.money()[1]))
         return dataclasses.replace(ended, costs_nusd=failure.costs_nusd)

@@ -1,4 +1,4 @@
-"""Functions that were invoked so late that the run ended before its supervisor could hear of them."""
+"""Functions that were invoked so late, or lost so silently, that a run's supervisor could not hear of them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from ...bus.messages import Ended, Invocation
 from ...exchange import SUPERVISOR
 from ...money import Rates
 from ...money.start import StartingMoney
+from ..backends.exits import Exits
+from .final_bill import until_exits
 
 
 class UnreportedFunctions:
@@ -19,10 +21,13 @@ class UnreportedFunctions:
     money : StartingMoney
         What functions were granted for their starts.
     rates : Rates
+    exits : Exits
+    launched_at : float
+        When the run was invoked, on the monotonic clock.
     """
 
-    def __init__(self, money: StartingMoney, rates: Rates) -> None:
-        self._start_s, self._rates = money.unheard_start_s, rates
+    def __init__(self, money: StartingMoney, rates: Rates, exits: Exits, launched_at: float) -> None:
+        self._start_s, self._rates, self._exits, self._launched_at = money.unheard_start_s, rates, exits, launched_at
         self._slots: list[int] = []  # of all successors, in the order in which the supervisor was told of them
 
     def note(self, invocations: Iterable[Invocation]) -> None:
@@ -30,7 +35,8 @@ class UnreportedFunctions:
         self._slots += [one.slot for one in invocations if one.is_successor]
 
     def billed(self, ended: Ended) -> Ended:
-        """The final message with the starts in its bill that its sender had not heard of."""
+        """The final message with a bill for what its sender had not heard of: starts, and lost functions' ends."""
+        ended = until_exits(ended, self._exits, self._launched_at, self._rates)
         if ended.n_invoked is None or not self._start_s:
             return ended
         costs = dict(ended.costs_nusd)

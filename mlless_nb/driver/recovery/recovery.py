@@ -135,6 +135,7 @@ class Recovery:
         self._ended -= at_work.keys()
         self._plan, self._at_work, self.payments.reserved_nusd, self._noted = plan, at_work, reserved_nusd, restart
         self._seen.update(at_work)
+        self._services.launcher.exits.note(at_work)
 
     def presence(self) -> tuple[set[int], list[int]]:
         """The slots whose functions have started, as of the newest `note`, and those of them without a lease."""

@@ -37,7 +37,7 @@ class RequestDues:
         self, objects: ObjectStore, log: Coordinator, rates: Rates, reserved_nusd: int, last: tuple[int, int]
     ) -> None:
         self._objects, self._log, self._rates, self._last = objects, log, rates, last
-        self._first_nusd = self._reserved_nusd = reserved_nusd
+        self._reserved_nusd = reserved_nusd
         self._reservations = Reservations(log)
         self.are_refused = False
 
@@ -78,8 +78,3 @@ class RequestDues:
     def rest_nusd(self) -> int:
         """What is reserved beyond the requests so far."""
         return self._reserved_nusd - self.made_nusd
-
-    @property
-    def beyond_nusd(self) -> int:
-        """What the requests so far, and those of the end, cost beyond what was reserved before the launch."""
-        return max(self._due_nusd(0, 0) + self._reserved_nusd - self._first_nusd, 0)

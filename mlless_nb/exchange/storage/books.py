@@ -41,9 +41,11 @@ class Books:
     ) -> None:
         self._storage, self._store, self.generation, self._nonce = storage, store, generation, nonce
         self._freshness_s, self._folder = freshness_s, store.folder
-        self._state = Cell(storage, f"{self._folder}state", JobState.decode, self._note)
+        self._state = Cell(storage, f"{self._folder}state", JobState.decode, self._note, self._sign)
         self._leases = Leases(storage, f"{self._folder}leases/", LEASES_FRESH * freshness_s, self._note)
         self._claims: dict[int, str] = {}  # that were read
+        #: What this function's requests will have cost once it has made one more write, nano-dollars.
+        self.requested_nusd: Callable[[], int] | None = None
 
     @property
     def has_local_objects(self) -> bool:
@@ -53,7 +55,20 @@ class Books:
     def _note(self, gets: int, puts: int) -> None:
         self._store.count(n_gets=gets, n_puts=puts)
 
+    def speak_for(self, own: Books) -> None:
+        """This is a second coordinator of the function that has ``own``."""
+        self._nonce, self.requested_nusd = own._nonce, own.requested_nusd
+
+    def _sign(self, state: JobState) -> None:
+        """Say what the requests cost: those after a function's last message, or of one that is lost, nobody reports."""
+        if self.requested_nusd is not None:
+            state.told[self._nonce] = self.requested_nusd()
+
     # -- driver
+
+    def told_nusd(self) -> int:
+        """What all functions have said that their requests cost, nano-dollars, see `requested_nusd`."""
+        return sum(self._read().told.values())
 
     def delete(self) -> int:
         """See `Coordinator`. Functions of a cloud that are about to return are waited for: they still write."""
@@ -204,6 +219,7 @@ class Books:
 
         def change(state: JobState) -> None:
             state.aborted = state.aborted or (status, scrubbed(reason))
+            self._sign(state)  # who aborts may not come to another change
 
         self._change(change)
 

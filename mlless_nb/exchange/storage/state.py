@@ -36,6 +36,8 @@ class JobState(MemoryHub):
     """The part of the coordinator's state that is changed on a condition, with the rules of the one in memory."""
 
     generation: str = ""
+    #: What each invocation's requests have cost by its newest change of this, nano-dollars, by its nonce.
+    told: dict[str, int] = dataclasses.field(default_factory=dict)
 
     def encode(self) -> bytes:
         """The state as JSON."""
@@ -54,6 +56,7 @@ class JobState(MemoryHub):
                 "answers": self.answers,
                 "started_late": self.started_late,
                 "refunded": sorted(self.refunded),
+                "told": self.told,
             },
             separators=(",", ":"),
         ).encode()
@@ -75,6 +78,7 @@ class JobState(MemoryHub):
                 answers=spec["answers"],
                 started_late={int(slot): nusd for slot, nusd in spec["started_late"].items()},
                 refunded={(slot, part) for slot, part in spec["refunded"]},
+                told=dict(spec["told"]),
             )
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise DecodeError(f"not the state of a job: {type(error).__name__}") from None
@@ -118,12 +122,19 @@ class Cell(Generic[_State]):
         The state in the object's bytes.
     note : callable
         Called with the numbers of reads and writes made.
+    sign : callable, optional
+        Called with each state before it is written.
     """
 
     def __init__(
-        self, storage: Conditional, key: str, decode: Callable[[bytes], _State], note: Callable[[int, int], None]
+        self,
+        storage: Conditional,
+        key: str,
+        decode: Callable[[bytes], _State],
+        note: Callable[[int, int], None],
+        sign: Callable[[_State], None] = lambda state: None,
     ) -> None:
-        self._storage, self._key, self._decode, self._note = storage, key, decode, note
+        self._storage, self._key, self._decode, self._note, self._sign = storage, key, decode, note, sign
         self._lock = threading.Lock()
         self._seen: tuple[bytes, str] | None = None
         self._read_at = -1e9
@@ -166,13 +177,14 @@ class Cell(Generic[_State]):
                         raise
                     is_fresh = True  # an older state refuses it
                     continue
-                after = state.encode()
-                if after == before:
+                if (after := state.encode()) == before:
                     if is_fresh:
                         return result
                     is_fresh = True  # by an older state there was nothing to change
                     continue
                 self._note(0, 1)
+                self._sign(state)
+                after = state.encode()
                 written = self._storage.swap(self._key, after, tag)
                 if written is not None:
                     self._seen, self._read_at = (after, written), time.monotonic()

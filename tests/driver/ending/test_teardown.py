@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from mlless_nb.bus.messages import Ended
+from mlless_nb.driver.backends.exits import Exits
 from mlless_nb.driver.ending import teardown
 from mlless_nb.errors import ServiceError
 from mlless_nb.money import Rates, price_profile
@@ -29,13 +30,14 @@ def services(reserved_nusd: int | None, **log: Any) -> Any:
         return None, reserved_nusd
 
     objects = SimpleNamespace(gets=10, puts=2)
-    launcher = SimpleNamespace(objects=objects, has_ended=lambda: False)
+    launcher = SimpleNamespace(objects=objects, has_ended=lambda: False, is_local=False, exits=Exits(list))
     return SimpleNamespace(launcher=launcher, log=SimpleNamespace(money=money, **log))
 
 
 def test_every_function_is_billed_to_now_with_the_requests_last_told_of() -> None:
     told = 5 * RATES.function_nusd(8.0) + RATES.servers_nusd(8.0) + 777_000
-    costs = teardown.estimate_bill_nusd(services(10**12), RATES, 4, 10.0, RunState(time_s=8.0, spent_usd=told / NUSD))
+    state = RunState(time_s=8.0, spent_usd=told / NUSD)
+    costs = teardown.estimate_bill_nusd(services(10**12), RATES, 4, 100.0, 10.0, state)
     function, servers = RATES.function_nusd(10.0), RATES.servers_nusd(10.0)
     assert costs == {
         "workers": 4 * function,
@@ -47,11 +49,11 @@ def test_every_function_is_billed_to_now_with_the_requests_last_told_of() -> Non
 
 
 def test_the_bill_is_never_above_what_is_reserved() -> None:
-    whole = teardown.estimate_bill_nusd(services(None), RATES, 4, 10.0, RunState())
+    whole = teardown.estimate_bill_nusd(services(None), RATES, 4, 100.0, 10.0, RunState())
     assert whole["storage"] == RATES.requests_nusd(10, 2)
     total = sum(whole.values())
     for over in (1, whole["workers"], whole["workers"] + 5, total):
-        costs = teardown.estimate_bill_nusd(services(total - over), RATES, 4, 10.0, RunState())
+        costs = teardown.estimate_bill_nusd(services(total - over), RATES, 4, 100.0, 10.0, RunState())
         assert sum(costs.values()) == total - over
         assert all(0 <= nusd <= whole[component] for component, nusd in costs.items())
         # The supervisor, who may have been lost before anybody missed it, is reduced first.
@@ -60,7 +62,7 @@ def test_the_bill_is_never_above_what_is_reserved() -> None:
 
 
 def test_the_cap_holds_where_the_books_are_gone() -> None:
-    costs = teardown.estimate_bill_nusd(services(None), RATES, 4, 10.0, RunState(budget_usd=1e-4))
+    costs = teardown.estimate_bill_nusd(services(None), RATES, 4, 100.0, 10.0, RunState(budget_usd=1e-4))
     assert sum(costs.values()) == 100_000
 
 

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from mlless_nb.bus.messages import Ended
+from mlless_nb.driver.backends.exits import Exits
 from mlless_nb.driver.ending.unreported import UnreportedFunctions
 from mlless_nb.money import Rates, price_profile
 from mlless_nb.money.start import StartingMoney
@@ -15,7 +16,7 @@ RATES = Rates(price_profile("aws-lambda-x86"), 1769)
 
 def billed(n_invoked: int | None, *, is_local: bool = False) -> dict[str, int]:
     money = StartingMoney(RATES, 2, is_local)
-    unreported = UnreportedFunctions(money, RATES)
+    unreported = UnreportedFunctions(money, RATES, Exits(list), 0.0)
     for slots, is_successor in (([-1, 0, 1], False), ([0], True), ([1, -1], True)):
         some: Any = [SimpleNamespace(slot=slot, is_successor=is_successor) for slot in slots]
         unreported.note(some)

@@ -12,6 +12,7 @@ from engine.threads import Job
 
 from mlless_nb import BSP, PMF, SGD
 from mlless_nb.bus.messages import Aged, LetGo, Message, Replaced, Trouble
+from mlless_nb.driver.backends.exits import Exits
 from mlless_nb.driver.recovery import leaving_workers
 from mlless_nb.driver.recovery.fault_handling import FaultHandler
 from mlless_nb.driver.recovery.recovery import Recovery
@@ -37,7 +38,9 @@ def recovery(log: dict[str, Any], launcher: dict[str, Any]) -> Recovery:
         "standing": lambda slots: Standing(NO_PLAN, log["at_work"](slots), 7_000, FROM_THE_START, []),
     }
     stands_on: Any = SimpleNamespace(
-        log=SimpleNamespace(**{**always, **log}), launcher=SimpleNamespace(newest="M000", **launcher), dues=None
+        log=SimpleNamespace(**{**always, **log}),
+        launcher=SimpleNamespace(newest="M000", exits=Exits(list), **launcher),
+        dues=None,
     )
     invocations: Any = [SimpleNamespace(slot=slot, n_workers=3, job_id="run", lease_s=15.0) for slot in (-1, 0, 1, 2)]
     return Recovery(stands_on, invocations, StartingMoney(RATES, 3, True), RATES, Telemetry(), 0.0, lambda _: None)
@@ -187,7 +190,8 @@ def of_three(
     log: Any = MemoryCoordinator(hub, "driver")
     log.create(cap_nusd=1000, reserved_nusd=900, plan=Plan(leaves={2: 9}))
     seen = {"has_ended": lambda: False, "has_died": lambda _: False, "has_job_ended": lambda _: False}
-    launcher = SimpleNamespace(is_local=is_local, objects=MemoryObjects(), newest="M000", **seen)
+    known = {"objects": MemoryObjects(), "newest": "M000", "exits": Exits(list)}
+    launcher = SimpleNamespace(is_local=is_local, **known, **seen)
     bus = SimpleNamespace(send=lambda *_: None)
     services: Any = SimpleNamespace(
         log=log, launcher=launcher, bus=bus, keep_user=lambda: None, redis_urls=["redis://here"], dues=None

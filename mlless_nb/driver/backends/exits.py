@@ -1,0 +1,79 @@
+"""When functions of this machine exited, as the kernel tells it: a bill that nobody else closes ends then."""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+import time
+from collections.abc import Callable, Mapping
+
+from ...exchange.slots import pid_in
+from .processes import is_running
+
+#: Longest wait of the watching thread before it looks for new functions, seconds.
+LOOK_S = 0.5
+
+
+class Exits:
+    """Those of one run's functions. On a system without pidfds nothing is known.
+
+    Parameters
+    ----------
+    groups : callable
+        The process groups of the functions.
+    """
+
+    def __init__(self, groups: Callable[[], list[int]]) -> None:
+        self._groups, self._has_seen = groups, False
+        self._newest: dict[int, str] = {}  # the function that was seen last in each slot
+        self._at: dict[str, float] = {}  # when functions exited, monotonic clock
+        self._lock = threading.Lock()
+        self._poll: select.epoll | None = None  # there is one while its thread runs
+        self._watched: dict[int, str] = {}  # the functions that live, by their pidfds
+
+    def note(self, at_work: Mapping[int, str]) -> None:
+        """Watch the functions that have these slots, see `Coordinator.at_work`."""
+        for slot, nonce in at_work.items():
+            if self._newest.get(slot) != nonce:
+                self._newest[slot] = nonce
+                self._watch(nonce)
+
+    def at(self, slot: int) -> float | None:
+        """When the newest function of ``slot`` exited, on the monotonic clock; None if it lives, or is not known."""
+        return self._at.get(self._newest.get(slot, ""))
+
+    def _watch(self, nonce: str) -> None:
+        if not hasattr(os, "pidfd_open") or not hasattr(select, "epoll"):
+            return
+        pid = pid_in(nonce)
+        if not is_running(pid, self._groups()):
+            if self._has_seen:  # else it may be the number of another process, e.g. in a container
+                self._at[nonce] = time.monotonic()  # it has exited since it came
+            return
+        self._has_seen = True
+        try:
+            pidfd = os.pidfd_open(pid)
+        except OSError:
+            return
+        with self._lock:
+            self._watched[pidfd] = nonce
+            if self._poll is None:
+                self._poll = select.epoll()
+                threading.Thread(target=self._wait, args=(self._poll,), name="mlless-exits", daemon=True).start()
+            self._poll.register(pidfd, select.EPOLLIN)
+
+    def _wait(self, poll: select.epoll) -> None:
+        """Note who exits, until nobody is left."""
+        while True:
+            exited = poll.poll(LOOK_S)
+            now = time.monotonic()
+            with self._lock:
+                for pidfd, _ in exited:
+                    self._at[self._watched.pop(pidfd)] = now
+                    poll.unregister(pidfd)
+                    os.close(pidfd)
+                if not self._watched:
+                    poll.close()
+                    self._poll = None
+                    return

@@ -1,0 +1,90 @@
+"""When functions of this machine exited, by real processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from mlless_nb.driver.backends.exits import Exits
+from mlless_nb.exchange.slots import nonce_of
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="this system has no pidfds")
+#: For a machine that is busy with other things.
+PATIENCE_S = 30.0
+
+
+class Function:
+    """A process that waits to be killed, in a process group of its own."""
+
+    def __init__(self) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, start_new_session=True
+        )
+        self.nonce = nonce_of(self.process.pid, 0.0)
+
+    def kill(self) -> tuple[float, float]:
+        """Kill it; when that began, and when it had ended."""
+        began = time.monotonic()
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(PATIENCE_S)
+        return began, time.monotonic()
+
+
+def exit_of(exits: Exits, slot: int) -> float:
+    """When the function of ``slot`` exited, once that is known."""
+    give_up_at = time.monotonic() + PATIENCE_S
+    while (at := exits.at(slot)) is None:
+        assert time.monotonic() < give_up_at
+        time.sleep(0.001)
+    return at
+
+
+def test_it_is_known_when_each_exited() -> None:
+    functions = {slot: Function() for slot in (-1, 0, 1)}
+    exits = Exits(lambda: [one.process.pid for one in functions.values()])
+    exits.note({slot: one.nonce for slot, one in functions.items()})
+    for slot in (1, -1):
+        began, ended = functions[slot].kill()
+        assert began <= exit_of(exits, slot)
+        assert exit_of(exits, slot) < ended + PATIENCE_S
+    assert exits.at(0) is None
+    functions[0].kill()
+    exit_of(exits, 0)
+    assert exit_of(exits, 1) < exit_of(exits, -1) < exit_of(exits, 0)
+
+
+def test_a_function_in_the_place_of_another_one_is_the_one_that_counts() -> None:
+    first, second = Function(), Function()
+    exits = Exits(lambda: [first.process.pid, second.process.pid])
+    exits.note({0: first.nonce})
+    first.kill()
+    exit_of(exits, 0)
+    exits.note({0: second.nonce})
+    assert exits.at(0) is None
+    second.kill()
+    exit_of(exits, 0)
+
+
+def test_one_that_had_exited_when_it_was_seen_exited_by_then() -> None:
+    first, second = Function(), Function()
+    groups = [first.process.pid, second.process.pid]
+    exits = Exits(lambda: groups)
+    second.kill()
+    exits.note({0: first.nonce, 1: second.nonce})
+    assert exits.at(1) is not None
+    first.kill()
+
+
+def test_nothing_is_known_of_processes_of_another_machine() -> None:
+    """Their numbers may be those of others here."""
+    function = Function()
+    exits = Exits(list)
+    exits.note({0: function.nonce})
+    function.kill()
+    exits.note({1: nonce_of(function.process.pid, 1.0)})
+    assert (exits.at(0), exits.at(1), exits.at(2)) == (None, None, None)

@@ -1,0 +1,83 @@
+"""The bill of a final message, with the functions whose end nobody heard billed until they exited."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mlless_nb.bus.messages import Ended, Message
+from mlless_nb.driver.ending.final_bill import cut, until_exits
+from mlless_nb.money import Rates, price_profile
+
+RATES = Rates(price_profile("aws-lambda-x86"), 1769)
+LAUNCHED_AT = 1000.0
+
+
+class Known:
+    """See `Exits`: seconds after the launch, by slot."""
+
+    def __init__(self, **at_s: float) -> None:
+        self._at_s = {int(slot.removeprefix("slot").replace("m", "-")): at for slot, at in at_s.items()}
+
+    def at(self, slot: int) -> float | None:
+        """See `Exits`."""
+        at_s = self._at_s.get(slot)
+        return None if at_s is None else LAUNCHED_AT + at_s
+
+
+def message(unheard: list[list[float]], most_nusd: int | None = None) -> Ended:
+    """The end after 10 s of a run whose functions were all billed for 10 s."""
+    function = RATES.function_nusd(10.0)
+    costs = {"workers": 2 * function, "supervisor": function, "redis": 7, "storage": 11}
+    ended = Ended("failed", "lost", 3, None, None, costs, 10.0, unheard=unheard, most_nusd=most_nusd)
+    assert Message.decode(ended.encode()) == ended
+    return ended
+
+
+def corrected(ended: Ended, known: Any) -> dict[str, int]:
+    """Its costs."""
+    return until_exits(ended, known, LAUNCHED_AT, RATES).costs_nusd
+
+
+def test_lost_functions_are_billed_until_they_exited() -> None:
+    costs = corrected(message([[0.0, 0.0], [-1.0, 4.0]]), Known(slot0=3.0, slotm1=8.0))
+    whole = RATES.function_nusd(10.0)
+    assert costs["workers"] == whole + RATES.lost_nusd(3.0)
+    # The supervisor's bill had begun after 4 s, after that of another one.
+    assert costs["supervisor"] == whole - RATES.function_nusd(6.0) + RATES.lost_nusd(4.0)
+    assert (costs["redis"], costs["storage"]) == (7, 11)
+
+
+@pytest.mark.parametrize(
+    ("unheard", "known"),
+    [
+        ([], Known(slot0=3.0)),  # its end was heard
+        ([[0.0, 0.0]], Known(slot1=3.0)),  # another one's
+        ([[0.0, 5.0]], Known(slot0=3.0)),  # that of the one before
+        ([[0.0, 0.0]], Known(slot0=11.0)),  # after the message
+    ],
+)
+def test_all_others_are_billed_as_the_message_says(unheard: list[list[float]], known: Any) -> None:
+    ended = message(unheard)
+    assert corrected(ended, known) == ended.costs_nusd
+
+
+def test_no_more_is_billed_than_was_reserved_and_lost_functions_are_cut_first() -> None:
+    whole = RATES.function_nusd(10.0)
+    total = sum(message([]).costs_nusd.values())
+    costs = corrected(message([[0.0, 0.0]], most_nusd=total - 100), Known())
+    assert costs == {"workers": 2 * whole - 100, "supervisor": whole, "redis": 7, "storage": 11}
+    costs = corrected(message([[-1.0, 0.0]], most_nusd=total - 100), Known())
+    assert costs == {"workers": 2 * whole, "supervisor": whole - 100, "redis": 7, "storage": 11}
+    # What is known of the exits is less than was reserved: nothing is cut.
+    costs = corrected(message([[0.0, 0.0]], most_nusd=total - 100), Known(slot0=3.0))
+    assert costs["workers"] == whole + RATES.lost_nusd(3.0)
+
+
+def test_a_bill_within_the_most_stays_and_one_above_is_cut_to_it() -> None:
+    costs = {"workers": 10, "supervisor": 5, "storage": 1}
+    assert cut(costs, None) == cut(costs, 16) == costs
+    assert cut(costs, 9) == {"workers": 8, "supervisor": 0, "storage": 1}
+    assert sum(cut(costs, 0).values()) == 0
+    assert costs == {"workers": 10, "supervisor": 5, "storage": 1}
