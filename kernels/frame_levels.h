@@ -1,4 +1,4 @@
-/* The loops of frames for several instruction sets (frame_loops.h), their checksum, and functions of single positions and gaps. */
+/* The loops of frames for several instruction sets (frame_loops.h), and functions of single positions and gaps. */
 #ifndef MLLESS_FRAME_LEVELS_H
 #define MLLESS_FRAME_LEVELS_H
 

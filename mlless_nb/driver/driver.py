@@ -111,12 +111,12 @@ class Driver:
         self._data.check_target(self._start.progress.params if self._start is not None else None)
         self._services = self._stored.services if self._stored is not None else Services(job, run_id)
         self._commands = Commands(self._services, self.run.telemetry, self._allowance)
-        self._feed = UpdateFeed(self.run.telemetry, self._commands, self._start)
         try:
             self._plan = LaunchPlan(self._data, self._services, self._start)
         except BaseException:
             self._services.close()
             raise
+        self._feed = UpdateFeed(self.run.telemetry, self._commands, self._start, self._plan.rates)
         state = first_state(self.run, job, self._data, earlier, self._start, self._plan, self._services)
         self.run.telemetry.update(**state)
         for text in [*self._services.told, *(self._start.told if self._start is not None else ())]:
@@ -289,7 +289,7 @@ class Driver:
                 continue
             if isinstance(message, Ended):
                 self._set_aside = self._spent_before
-                return self._unreported.billed(message)
+                return self._feed.costs.billed(self._unreported.billed(message))
             if isinstance(message, Update):
                 self._feed.take(message)
             elif isinstance(message, Trouble) and self._fault_handler is not None:
@@ -331,15 +331,15 @@ class Driver:
         """
         ended = self._receive_rest()
         if ended is None:
-            aborted = teardown.aborted(self._services)
-            failure = self._failure(reason, status)
+            aborted, failure = teardown.aborted(self._services), self._failure(reason, status)
             plan, rates = self._fault_handler.plan if self._fault_handler is not None else NO_PLAN, self._plan.rates
             known = rates, self._launched_at, self._invocation, aborted, failure, plan
-            ended = teardown.conclude(self._services, *known)
-            self._set_aside = 0 if ended is failure else self._spent_before
+            concluded = teardown.conclude(self._services, *known)
+            ended = self._feed.costs.at_least(concluded)
             self._feed.tells = False  # some of the following events were shown already
             with contextlib.suppress(Exception):
                 self._receive_rest()
+            self._set_aside = 0 if concluded is failure else self._spent_before
         return ended
 
     def _failure(self, reason: str, status: str = "failed") -> Ended:

@@ -42,4 +42,6 @@ def book(invocation: Invocation, log: Coordinator, prepaid: Prepaid, objects: Ob
             if invocation.redis_urls:  # else there was nothing to connect to, and a second write would cost more
                 spent = prepaid.alone_nusd
                 log.refund(booked - spent, invocation.slot, SECOND + part)
+            else:  # its requests are known by the books
+                spent -= prepaid.storage_nusd
             bus.send("supervisor", StartedTwice(invocation.slot, spent).encode())

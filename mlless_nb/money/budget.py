@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 import uuid
@@ -54,7 +55,7 @@ class Prepaid:
     slice_s : float
         Seconds of running that it requests at a time.
     margin_nusd : int
-        Nano-dollars reserved beyond the grant: for requests before `watch` looks again, or for servers after its end.
+        Nano-dollars reserved beyond the grant: for requests between two looks of a watch, or for servers after its end.
     """
 
     def __init__(
@@ -292,11 +293,14 @@ class Prepaid:
             self._answered.wait_for(lambda: not self._n_asking, ANSWER_S)
             known = self.granted_nusd
             rest = self.rest_nusd(self.alone_nusd if alone else self.spent_nusd)
+            requested_nusd = self._requests_nusd()
         give_back(rest, part)
         with self._lock:
-            more = self.granted_nusd - known
+            # The second call costs as much as the first one, and nothing is kept for it.
+            more = self.granted_nusd - known - (self._requests_nusd() - requested_nusd)
         if more > 0:
-            give_back(more, self._n_returned + 1)
+            with contextlib.suppress(Exception):  # the run may be over by now: it stays reserved
+                give_back(more, (part or self._n_returned) + 1)
 
     def end(self) -> None:
         """Stop watching, since the function is about to return."""

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ..bus.messages import Command, Ended, Invocation, Left, Message, Update
 from ..data.prepare import Manifest
 from ..data.read_plan import most_gets
+from ..driver.ending.final_bill import cut
 from ..driver.launch.data_preparation import JobData
 from ..driver.launch.invocations import invocations_of
 from ..errors import JobError
@@ -267,7 +268,7 @@ class _Simulation:
             ended.status,
             ended.reason,
             History(to_array(rows)),
-            Cost.of_nusd(ended.costs_nusd),
+            Cost.of_nusd(cut(ended.costs_nusd, ended.most_nusd, "workers")),
             ended.time_s,
             tuple(events),
             tuple(decisions),

@@ -11,7 +11,7 @@ from ..exchange.frame_count import NO_FRAMES, FrameCount
 from ..exchange.stores import store_kind
 from ..money.budget import Prepaid
 from ..money.cost import PREPARATION
-from ..money.meter import Rates
+from ..money.meter import NUSD, Rates
 from .request_counts import RequestCounts
 from .supervisor_bill import SAME_S, SupervisorBill
 
@@ -38,7 +38,6 @@ class Bill:
         The component of requests to the frame store; "" if they are free.
     lost_nusd : int
         Nano-dollars of the requests that a lost function may have made since its last report.
-
     """
 
     def __init__(
@@ -57,7 +56,9 @@ class Bill:
         self._rates, self._prepaid, self._spent_before = rates, prepaid, spent_before
         self._store, self._stored = store, 0
         self._prepared, self._lost_nusd = prepared, lost_nusd
-        self._supervisor, self._stands_in = SupervisorBill(rates, began_s, invoked_s), False
+        #: The supervisors' part.
+        self.supervisor = SupervisorBill(rates, began_s, invoked_s)
+        self._stands_in = False
         self._known = set(range(n_workers))  # slots whose functions before are billed
         # When the bills of the functions that have not ended began, by slot, seconds after the run.
         self._began_s = dict.fromkeys(range(n_workers), 0.0)
@@ -67,10 +68,8 @@ class Bill:
         self._requested = RequestCounts(n_workers)
         #: Notes what a report says; called for each worker and step.
         self.note_requests = self._requested.note
-        self._has_lost, self._unreported = (
-            False,
-            0,
-        )  # cost of requests that lost functions may have made after their last report
+        # Whether functions were lost, and the cost of requests that these may have made after their last report.
+        self._has_lost, self._unreported = False, 0
         # When the bills of successors began that wait for their slots, and by the slots of those that have not started
         # how many seconds they were granted for it.
         self._waiting_s: dict[int, float] = {}
@@ -106,7 +105,7 @@ class Bill:
 
         To be called before anything is heard.
         """
-        self._supervisor.own_s, self._stands_in = 0.0, True
+        self.supervisor.own_s, self._stands_in = 0.0, True
 
     def miss_past(self) -> None:
         """What the supervisors before heard is not told again: slots are billed from the start, whoever had them.
@@ -117,10 +116,6 @@ class Bill:
             self._known.clear()
             self.n_invoked = None
 
-    def is_own(self, began_s: float) -> bool:
-        """Whether this supervisor's bill began then, and not that of one which comes after it."""
-        return began_s < self._supervisor.own_s + SAME_S
-
     @property
     def n_running(self) -> int:
         """Workers that have not ended."""
@@ -129,12 +124,12 @@ class Bill:
     @property
     def is_estimate(self) -> bool:
         """Whether functions were lost or have not ended: how much they have spent is not known."""
-        return bool(self._began_s or self._waiting_s or self._has_lost or self._supervisor.have_changed)
+        return bool(self._began_s or self._waiting_s or self._has_lost or self.supervisor.have_changed)
 
     @property
     def unheard(self) -> list[list[float]]:
         """See `Ended`."""
-        supervisor = [[float(SUPERVISOR), self._supervisor.newest_s]] if self._stands_in else []
+        supervisor = [[float(SUPERVISOR), self.supervisor.newest_s]] if self._stands_in else []
         return supervisor + [[float(slot), began_s] for slot, began_s in self._began_s.items()]
 
     def begin(self, slot: int, began_s: float, at_s: float = 0.0) -> bool:
@@ -158,7 +153,7 @@ class Bill:
     def add(self, slot: int, nusd: int) -> None:
         """A function that came in vain for ``slot`` has cost ``nusd`` nano-dollars."""
         if slot == SUPERVISOR:
-            self._supervisor.add(nusd)
+            self.supervisor.add(nusd)
         else:
             self._ended += nusd
 
@@ -166,7 +161,7 @@ class Bill:
         """A supervisor has ended, at the latest ``ended_s`` seconds after the run; the next one's bill began."""
         self._waiting_s.pop(SUPERVISOR, None)
         self._starting.pop(SUPERVISOR, None)
-        self._supervisor.change(ended_s - self._rates.tail_s * is_lost, began_s)
+        self.supervisor.change(ended_s - self._rates.tail_s * is_lost, began_s)
 
     def close(
         self,
@@ -187,7 +182,7 @@ class Bill:
         self._stored += stored
         time_nusd = spent - storage
         if slot not in self._known:  # it may have had others before, see `miss_past`
-            ended_s = self._supervisor.own_s + self._prepaid.elapsed_s if ended_s is None else ended_s
+            ended_s = self.supervisor.own_s + self._prepaid.elapsed_s if ended_s is None else ended_s
             time_nusd = max(time_nusd, self._rates.function_nusd(ended_s))
             self._known.add(slot)
         self._ended += time_nusd
@@ -276,7 +271,7 @@ class Bill:
 
     def _supervisors(self, time_s: float, *, is_last: bool = False) -> int:
         """Cost of this supervisor's time and of those before it; ``is_last``: see `_wait`."""
-        return self._supervisor.nusd(time_s) + self._wait(SUPERVISOR, time_s, is_last=is_last)
+        return self.supervisor.nusd(time_s) + self._wait(SUPERVISOR, time_s, is_last=is_last)
 
     def _servers(self, time_s: float) -> int:
         """Cost of the servers, which are needed until the supervisor's very end."""
@@ -317,6 +312,11 @@ class Bill:
         running = self._running(time_s)
         others = self._supervisors(time_s) + self._servers(time_s)
         return self._ended + running + others + self._requests + self._prepared
+
+    def state(self, time_s: float) -> dict[str, float]:
+        """Fields of the run's state: `spent`, and since when it was heard if what was before is lost."""
+        since = {} if self.n_invoked is not None else {"heard_since_s": self.supervisor.own_s}
+        return {"spent_usd": self.spent(time_s) / NUSD, **since}
 
     @property
     def _requests(self) -> int:

@@ -176,6 +176,8 @@ class IncomingMessages:
         self.restart, self.base = message.number, message.step
         if message.is_restored:
             self.restored_step = message.step
+            if self._is_past:  # also a bus that tells all again has lost what was before
+                self._bill.n_invoked = None
         self._workers.replace(message.slots, message.invoked_s)
         for slot in [slot for slot, last in self._workers.ended.items() if self._is_needed_again(last)]:
             del self._workers.ended[slot]
@@ -290,7 +292,7 @@ class IncomingMessages:
         if message.slot == SUPERVISOR:
             self._bill.change_supervisor(message.ready_s, message.began_s)
             # One that was paused may have recorded late who came in its place.
-            self.is_succeeded = not self._is_past and not self._bill.is_own(message.began_s)
+            self.is_succeeded = not self._is_past and not self._bill.supervisor.is_own(message.began_s)
         elif message.slot not in self._workers.ended:
             self._bill.succeed(message.slot, message.began_s)
             self._successors.wait(message.slot, message.began_s)

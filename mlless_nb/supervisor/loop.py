@@ -296,7 +296,7 @@ class Supervisor:
             time_s=time_s,
             n_workers=self._rows.n_workers,
             **self._worker_times.state(self._rows.reports, time_s),
-            spent_usd=self._bill.spent(time_s) / NUSD,
+            **self._bill.state(time_s),
             committed_usd=self._reserved_usd,
             budget_usd=self._cap_usd,
             rate_usd_s=self._rate_usd_s,

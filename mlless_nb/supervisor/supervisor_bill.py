@@ -35,6 +35,10 @@ class SupervisorBill:
         """Whether there were others before."""
         return bool(self._changes or self._taken_over_s)
 
+    def is_own(self, began_s: float) -> bool:
+        """Whether this supervisor's bill began then, and not that of one which comes after it."""
+        return began_s < self.own_s + SAME_S
+
     def change(self, ended_s: float, began_s: float) -> None:
         """A supervisor has ended, at the latest ``ended_s`` seconds after the run; the next one's bill began."""
         self._changes.append((ended_s, began_s))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from budget.plans import DRIVER, PLACES, RESTART, STORAGE, Plan
+from budget.plans import DRIVER, PLACES, RESTART, Plan
 
 #: How far the meter may be off.
 SHARE = 0.01
@@ -14,6 +14,8 @@ LAST_S = 0.02
 #: Dollars of the requests that a function without a Redis makes after its last word: it sends that, returns its money
 #: and gives up its slot, each by a read and a write, or two if others write at the same time.
 LAST_REQUESTS_USD = 6 * (5e-6 + 4e-7)
+#: Dollars of a read and a write: a function that is killed may have made them since its last report.
+UNHEARD_USD = 4e-7 + 5e-6
 #: Reasons of "failed" that are right: a run that gets no further is given up.
 GIVEN_UP = "restarts the run is no further than step"
 #: Trials from which on a proof must have seen all that is drawn.
@@ -34,13 +36,9 @@ class Outcome:
     steps : int
     metered, metered_servers : float
         The meter's word, and its part for servers; 0 if the driver was killed.
-    reported, needed, missed : float
-        By lives, without servers: functions that were needed, with the requests of those that have returned; the same
-        with all requests; and all functions until they were missed, infinite if one had nothing to do: it is billed
-        for a start, whichever was the longest.
-    servers : float
-        By the lives of functions that were needed. On a busy machine one that has nothing to do may leave after the
-        supervisor, until whose end the meter has them, and then begin another second.
+    needed, missed : float
+        By lives, without servers: functions that were needed; and all functions until they were missed, infinite if
+        one had nothing to do: it is billed for a start, whichever was the longest.
     unspent : float or None
         What functions had reserved of the budget and not returned once all had ended, beyond what was ``spent`` or
         ``metered`` and ``doubled``; None if that is not known.
@@ -50,8 +48,6 @@ class Outcome:
         A slice of one function.
     last_usd : float
         What all functions together may cost after their last words.
-    second_usd : float
-        A second of the servers.
     n_lost : int
         Functions that did not return: they were killed, or ended themselves.
     struck : tuple of str
@@ -68,23 +64,25 @@ class Outcome:
     steps: int = 0
     metered: float = 0.0
     metered_servers: float = 0.0
-    reported: float = 0.0
     needed: float = 0.0
     missed: float = 0.0
-    servers: float = 0.0
     unspent: float | None = None
     doubled: float = 0.0
     slice_usd: float = 1.0
     last_usd: float = 0.0
-    second_usd: float = 0.0
     n_lost: int = 0
     struck: tuple[str, ...] = ()
     told: list[str] = field(default_factory=list)
 
     @property
     def is_known(self) -> bool:
-        """Whether the meter has heard of everything: all functions have said what they have spent, and it was kept."""
-        return bool(self.metered) and not self.n_lost and RESTART not in self.struck
+        """Whether what functions have said is known: the driver lived, and no Redis has lost it."""
+        return bool(self.metered) and RESTART not in self.struck
+
+    @property
+    def returns_all(self) -> bool:
+        """Whether all functions could return what they had not spent."""
+        return self.is_known and not self.n_lost
 
     @property
     def off(self) -> float:
@@ -107,18 +105,13 @@ class Outcome:
             or (self.status == "stopped" and self.plan.lifetime_s is not None and "lifetime" in self.reason)
             or (self.status == "failed" and len(self.struck) > 2 and GIVEN_UP in self.reason)
         )
-        # With the data of Redis the reports in it are lost. Nobody may have heard of what a lost function had asked the
-        # storage for; it is billed until it was missed, or longer: up to its grant.
-        least, said = (self.needed, metered) if self.is_known else (self.reported + self.servers, self.metered)
-        # What the supervisor buys while it ends is not returned: a slice, and a second of the servers, if that begins.
-        most_slices = (1 + SHARE) * (1.0 + self.second_usd / self.slice_usd / self.plan.workers)
-        is_heard = bool(self.metered) and RESTART not in self.struck
+        allowed = self.last_usd + self.n_lost * UNHEARD_USD
         found = {
             "the cap was passed": self.spent > self.cap + 1e-12,
             "the meter is above the cap": self.metered > self.cap + 1e-12,
-            "the meter is too low": is_heard and said < (1 - SHARE) * least - self.last_usd,
-            "the meter is too high": self.is_known and metered > (1 + SHARE) * self.missed + self.last_usd,
-            "more than a slice a worker was not spent": self.is_known and self.slices > most_slices,
+            "the meter is too low": self.is_known and metered < (1 - SHARE) * self.needed - allowed,
+            "the meter is too high": self.is_known and metered > (1 + SHARE) * self.missed + allowed,
+            "more than a slice a worker was not spent": self.returns_all and self.slices > 1 + SHARE,
             f"{self.status}: {self.reason}": not is_explained,
         }
         return [text for text, is_wrong in found.items() if is_wrong]
@@ -141,7 +134,7 @@ def lacking(outcomes: list[Outcome]) -> list[str]:
         "a hand-over": any("handed over" in text for text in told),
         "a duplicate that took over": any("to its duplicate" in text for text in told),
         "a lost worker that was replaced": any("replaced" in text for text in told),
-        "a meter that has heard of everything": any(one.is_known for one in outcomes),
+        "a meter that has heard of everything": any(one.returns_all for one in outcomes),
     }
     return [what for what, is_met in met.items() if not is_met] if len(outcomes) >= WHOLE else []
 
@@ -150,7 +143,7 @@ def summary(seed: int, outcomes: list[Outcome]) -> str:
     """A few lines on a whole proof."""
     n, kept = len(outcomes), sum(one.spent <= one.cap for one in outcomes)
     right = sum(not one.wrong for one in outcomes)
-    known, told = [one for one in outcomes if one.is_known], [text for one in outcomes for text in one.told]
+    told = [text for one in outcomes for text in one.told]
     handed_over = sum("handed over" in text for text in told)
     lines = [
         f"seed {seed}: {kept} of {n} caps kept, {right} of {n} trials as they must be, under "
@@ -158,14 +151,22 @@ def summary(seed: int, outcomes: list[Outcome]) -> str:
         f"{sum(one.plan.resumes for one in outcomes)} resumed runs; the most that was spent is "
         f"{100 * max((one.spent / one.cap for one in outcomes), default=0.0):.1f} % of a cap",
     ]
-    if known:
-        # Where a Redis is used: without one, the requests of a short run's end weigh more.
-        off = sorted(abs(one.off) for one in known if one.plan.place != STORAGE) or [0.0]
+    groups = {
+        "no function was lost": [one for one in outcomes if one.returns_all],
+        "functions were lost": [one for one in outcomes if one.is_known and one.n_lost],
+        "a Redis lost its data": [one for one in outcomes if one.metered and RESTART in one.struck],
+    }
+    for what, those in groups.items():
+        if off := sorted(abs(one.off) for one in those):
+            within = sum(each <= SHARE for each in off)
+            lines += [
+                f"{len(off)} trials in which {what}: the meter is off by {100 * off[len(off) // 2]:.2f} % in the "
+                f"median, {100 * off[-1]:.2f} % at most, and within {100 * SHARE:.0f} % in {within}"
+            ]
+    if whole := groups["no function was lost"]:
         lines += [
-            f"{len(known)} trials in which no function was lost: the meter is off by {100 * off[len(off) // 2]:.2f} % "
-            f"in the median, {100 * off[-1]:.2f} % at most (with a Redis); at most "
-            f"{max(one.slices for one in known):.2f} slices a worker were reserved at the end and not spent, "
-            f"more than one in {sum(one.slices > 1.0 for one in known)}"
+            f"where none was lost, at most {max(one.slices for one in whole):.2f} slices a worker were reserved at the "
+            f"end and not spent, more than one in {sum(one.slices > 1.0 for one in whole)}"
         ]
     lines += [f"never met: {what}" for what in lacking(outcomes)]
     return "\n".join(lines)

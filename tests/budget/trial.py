@@ -133,9 +133,3 @@ class Trial:
     def bill_of_needed(self) -> TrueBill:
         """The same, without functions that had nothing to do."""
         return self._bill_of([span for span in until_missed(self.observer.spans()) if not span.was_in_vain])
-
-    @property
-    def bill_of_reported(self) -> TrueBill:
-        """What the functions that were needed have lived, and the requests of those that have returned."""
-        spans = [span for span in self.observer.spans() if not span.was_in_vain]
-        return self._bill_of(spans, [life for life in self.observer.lives if life.has_returned])

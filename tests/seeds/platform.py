@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from mlless_nb.data.bundle import decode_index
 from mlless_nb.data.minibatches import decode_minibatch
 from mlless_nb.data.prepare import Manifest
+from mlless_nb.driver.backends.exits import Exits
 from mlless_nb.driver.launch.data_preparation import JobData
 from mlless_nb.exchange.slots import pid_in
 from mlless_nb.storage.objects import MemoryObjects
@@ -21,22 +22,21 @@ from .servers import SimBus, SimObjects
 _minibatches: dict[tuple[str, int], Any] = {}
 
 
-class Exits:
-    """See `mlless_nb.driver.backends.exits.Exits`."""
+class SimExits(Exits):
+    """`Exits` of simulated processes."""
 
     def __init__(self, world: Any) -> None:
-        self._world, self._newest = world, dict[int, str]()
+        super().__init__(list)
+        self._world = world
 
-    def note(self, at_work: Mapping[int, str]) -> None:
-        """See `Exits`."""
-        self._newest.update(at_work)
+    def _watch(self, nonce: str) -> None:
+        pass
 
     def at(self, slot: int) -> float | None:
         """See `Exits`."""
-        if not self._world.scenario.is_local or slot not in self._newest:
-            return None
-        pid = pid_in(self._newest[slot])
-        return next((process.died_s for process in self._world.processes if process.pid == pid), None)
+        nonce = None if slot in self._before or not self._world.scenario.is_local else self._newest.get(slot)
+        processes = self._world.processes
+        return next((one.died_s for one in processes if nonce is not None and one.pid == pid_in(nonce)), None)
 
 
 class Launcher:
@@ -53,7 +53,7 @@ class Launcher:
         self._has_seen = False
         self._jobs: dict[str, list[Any]] = {}
         self.gone_at: float | None = None
-        self.exits = Exits(world)
+        self.exits = SimExits(world)
 
     def invoke(self, payloads: list[str]) -> None:
         """See `LithopsLauncher`."""

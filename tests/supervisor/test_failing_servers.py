@@ -88,7 +88,7 @@ def test_messages_that_no_supervisor_has_read_are_not_older_than_the_restart_tha
 def test_a_supervisor_does_not_hand_over_to_itself() -> None:
     """The one before it was paused once it had received who comes in its place, and recorded that late."""
     made, bus, _ = supervisor(run_of_two(), invoked_s=5.0)
-    own_s = made._bill._supervisor.own_s
+    own_s = made._bill.supervisor.own_s
     for began_s, is_succeeded in ((own_s, False), (own_s + 10.0, True)):
         bus.send("supervisor", Ready(-1, began_s, began_s + 1.0).encode())
         made._incoming.receive(0.0)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from ...exchange.slots import pid_in
 from .processes import is_running
-
-#: Longest wait of the watching thread before it looks for new functions, seconds.
-LOOK_S = 0.5
 
 
 class Exits:
@@ -27,21 +25,27 @@ class Exits:
     def __init__(self, groups: Callable[[], list[int]]) -> None:
         self._groups, self._has_seen = groups, False
         self._newest: dict[int, str] = {}  # the function that was seen last in each slot
+        self._before: dict[int, str] = {}  # the one that had a slot when another one was invoked for it
         self._at: dict[str, float] = {}  # when functions exited, monotonic clock
         self._lock = threading.Lock()
         self._poll: select.epoll | None = None  # there is one while its thread runs
         self._watched: dict[int, str] = {}  # the functions that live, by their pidfds
+
+    def invoked(self, slots: Iterable[int]) -> None:
+        """Functions were invoked for these slots: of each nothing is known until it has been seen there."""
+        self._before |= {slot: self._newest.get(slot, "") for slot in slots}
 
     def note(self, at_work: Mapping[int, str]) -> None:
         """Watch the functions that have these slots, see `Coordinator.at_work`."""
         for slot, nonce in at_work.items():
             if self._newest.get(slot) != nonce:
                 self._newest[slot] = nonce
+                self._before.pop(slot, None)
                 self._watch(nonce)
 
     def at(self, slot: int) -> float | None:
         """When the newest function of ``slot`` exited, on the monotonic clock; None if it lives, or is not known."""
-        return self._at.get(self._newest.get(slot, ""))
+        return None if slot in self._before else self._at.get(self._newest.get(slot, ""))
 
     def _watch(self, nonce: str) -> None:
         if not hasattr(os, "pidfd_open") or not hasattr(select, "epoll"):
@@ -52,21 +56,28 @@ class Exits:
                 self._at[nonce] = time.monotonic()  # it has exited since it came
             return
         self._has_seen = True
+        with contextlib.suppress(OSError, RuntimeError), self._lock:  # the bill does without, and so does the run
+            self._follow(os.pidfd_open(pid), nonce)
+
+    def _follow(self, pidfd: int, nonce: str) -> None:
+        """Have the thread wait for this one, too."""
         try:
-            pidfd = os.pidfd_open(pid)
-        except OSError:
-            return
-        with self._lock:
-            self._watched[pidfd] = nonce
             if self._poll is None:
-                self._poll = select.epoll()
-                threading.Thread(target=self._wait, args=(self._poll,), name="mlless-exits", daemon=True).start()
-            self._poll.register(pidfd, select.EPOLLIN)
+                poll = select.epoll()
+                poll.register(pidfd, select.EPOLLIN)
+                threading.Thread(target=self._wait, args=(poll,), name="mlless-exits", daemon=True).start()
+                self._poll = poll
+            else:
+                self._poll.register(pidfd, select.EPOLLIN)
+            self._watched[pidfd] = nonce
+        except BaseException:
+            os.close(pidfd)
+            raise
 
     def _wait(self, poll: select.epoll) -> None:
         """Note who exits, until nobody is left."""
         while True:
-            exited = poll.poll(LOOK_S)
+            exited = poll.poll()  # also those that are registered meanwhile
             now = time.monotonic()
             with self._lock:
                 for pidfd, _ in exited:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from collections.abc import Callable
 from functools import partial
@@ -78,7 +77,6 @@ class Conclusion:
         self._model: FittedModel | None = None
         self._last_model: FittedModel | None = None  # if it is not the returned model
         self._progress: Progress | None = None  # needed to resume from this run
-        self._told_nusd = 0  # what the functions said at last that their requests cost; 0 if nobody asks
         self._is_best_earlier = False  # whether the returned model is the earlier run's
         self.note = ""
 
@@ -127,10 +125,7 @@ class Conclusion:
         return note
 
     def _remove_objects(self) -> None:
-        """Remove the run's objects, once the functions have ended."""
-        if isinstance(log := self._services.log, StorageCoordinator):
-            with contextlib.suppress(Exception):  # the bill is then as the functions reported
-                self._told_nusd = log.told_nusd()
+        """Remove the run's objects."""
         # If the supervisor sent the final message, nothing failed and nothing was interrupted, the objects are known.
         is_known = self._set_aside_nusd > 0 and self._ended.status in ("finished", "stopped")
         is_known = is_known and not any(slot == SUPERVISOR for slot, _ in self._ended.unheard)
@@ -155,14 +150,16 @@ class Conclusion:
         if self._set_aside_nusd:
             rest = self._set_aside_nusd - made
             # What was set aside is more than enough, or was added to while the run went on.
-            costs["storage"] -= rest if self._services.dues is not None else max(rest, -self._recovery_nusd)
-        if self._told_nusd:
+            rest = rest if self._services.dues is not None else max(rest, -self._recovery_nusd)
+            costs["storage"] = max(costs["storage"] - rest, 0)
+        told_nusd = log.told_nusd if isinstance(log := self._services.log, StorageCoordinator) else 0
+        if told_nusd:
             component = self._store_component
             others = costs.get(component, 0) if component not in ("", STORAGE) else 0
             least = costs["storage"] if self._set_aside_nusd else 0  # else it is an estimate
-            costs["storage"] = max(self._told_nusd + made - others, least)
+            costs["storage"] = max(told_nusd + made - others, least)
         cap_usd = self._run.telemetry.state.budget_usd
-        if cap_usd is not None and (self._set_aside_nusd or self._told_nusd):
+        if cap_usd is not None and (self._set_aside_nusd or told_nusd):
             costs = cut(costs, to_nusd(cap_usd))  # lost functions are billed all that was granted
         return costs
 

@@ -113,7 +113,8 @@ def failure(
     objects = services.launcher.objects
     costs = {"storage": rates.requests_nusd(objects.gets, objects.puts)}
     if launched_at:
-        abort_functions(services, n_workers, said.reason, 2 * LEASE_S)
+        may_run = is_launched or not services.launcher.is_local
+        abort_functions(services, n_workers, said.reason, 2 * LEASE_S if may_run else 0.0)
     # Functions run on until they are known to have ended.
     gone_at = services.launcher.gone_at or time.monotonic()
     time_s = gone_at - launched_at if is_launched else 0.0
@@ -193,8 +194,8 @@ def conclude(
         if ended.reason == LOST:
             ended = dataclasses.replace(ended, status=failure.status, reason=failure.reason)
         with contextlib.suppress(LostData):
-            return dataclasses.replace(ended, costs_nusd=cut(ended.costs_nusd, services.log.money()[1]))
-        return dataclasses.replace(ended, costs_nusd=failure.costs_nusd)
+            ended = dataclasses.replace(ended, costs_nusd=cut(ended.costs_nusd, services.log.money()[1]))
+        return ended
     except Exception:
         return failure
 

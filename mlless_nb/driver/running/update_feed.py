@@ -9,11 +9,13 @@ from collections.abc import Callable
 from typing import Any
 
 from ...bus.messages import Update
+from ...money import Rates
 from ...telemetry import record
 from ...telemetry.live import Row, Telemetry
 from ...telemetry.record import Record
 from ..launch.resumption import Start
 from .commands import Commands
+from .told_costs import ToldCosts
 
 #: What is said where the last steps are, or may be, missing.
 LAST_MISSING = "missing in its history"
@@ -35,11 +37,13 @@ class UpdateFeed:
     commands : Commands
     start : Start or None
         The start of a resumed run: the earlier best model stays the best one while the new run has no better one.
+    rates : Rates
     clock : callable
         Monotonic clock, seconds.
 
     Attributes
     ----------
+    costs : ToldCosts
     record : Record or None
         Receives rows and decisions; None before the launch.
     tells : bool
@@ -51,12 +55,14 @@ class UpdateFeed:
         telemetry: Telemetry,
         commands: Commands,
         start: Start | None,
+        rates: Rates,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._telemetry, self._commands, self._start = telemetry, commands, start
         self._newest_step, self._clock, self._followed_at = 0.0, clock, -math.inf
         self._waiting: list[tuple[float, float, list[Row]]] = []  # the step before the rows, since when, and the rows
         self._n_missing = self._n_told = 0  # steps that the history lacks, and how many when that was told last
+        self.costs = ToldCosts(rates)
         self.record: Record | None = None
         self.tells = True
 
@@ -71,6 +77,7 @@ class UpdateFeed:
             if loss is not None and self._start is not None and self._start.is_better(loss):
                 for name in ("best_loss", "best_step", "best_epoch"):  # those of the earlier run stay
                     del update.state[name]
+            self.costs.take(update.state)
             telemetry.update(**update.state)
         if self.record is not None:
             self.record.append_events(update.decisions)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 import uuid
 from collections.abc import Callable
@@ -18,6 +19,8 @@ from ..stores.storage import StorageStore
 from .leases import Leases
 from .state import GONE, Cell, JobState
 
+#: What requests must cost that nobody knows of, so that one that aborts again writes to tell of them, nano-dollars.
+WORTH_NUSD = 20_000
 #: Longest wait of `Books.delete` for functions that have not settled their money, seconds.
 SETTLE_S = 2.0
 
@@ -46,6 +49,8 @@ class Books:
         self._claims: dict[int, str] = {}  # that were read
         #: What this function's requests will have cost once it has made one more write, nano-dollars.
         self.requested_nusd: Callable[[], int] | None = None
+        #: What all functions have said so, as `delete` has read it; 0 if it could not.
+        self.told_nusd = 0
 
     @property
     def has_local_objects(self) -> bool:
@@ -66,10 +71,6 @@ class Books:
 
     # -- driver
 
-    def told_nusd(self) -> int:
-        """What all functions have said that their requests cost, nano-dollars, see `requested_nusd`."""
-        return sum(self._read().told.values())
-
     def delete(self) -> int:
         """See `Coordinator`. Functions of a cloud that are about to return are waited for: they still write."""
         if not self._storage.has_local_objects:
@@ -78,6 +79,8 @@ class Books:
             slots = [slot for slot in claimed if slot >= SUPERVISOR]
             while self._are_alive(slots) and time.monotonic() < give_up_at:
                 time.sleep(SETTLE_S / 5)
+        with contextlib.suppress(Exception):  # the bill is then as functions have reported
+            self.told_nusd = sum(self._read().told.values())
         return self._store.clear()
 
     def _are_alive(self, slots: list[int]) -> bool:
@@ -219,7 +222,9 @@ class Books:
 
         def change(state: JobState) -> None:
             state.aborted = state.aborted or (status, scrubbed(reason))
-            self._sign(state)  # who aborts may not come to another change
+            if self.requested_nusd is not None:  # who aborts may not come to another change
+                untold_nusd = self.requested_nusd() - state.told.get(self._nonce, 0)
+                state.told |= {self._nonce: self.requested_nusd()} if untold_nusd > WORTH_NUSD else {}
 
         self._change(change)
 

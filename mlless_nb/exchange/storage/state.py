@@ -78,7 +78,7 @@ class JobState(MemoryHub):
                 answers=spec["answers"],
                 started_late={int(slot): nusd for slot, nusd in spec["started_late"].items()},
                 refunded={(slot, part) for slot, part in spec["refunded"]},
-                told=dict(spec["told"]),
+                told={nonce: _amount(nusd) for nonce, nusd in spec["told"].items()},
             )
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise DecodeError(f"not the state of a job: {type(error).__name__}") from None
@@ -98,6 +98,12 @@ class JobState(MemoryHub):
         for key in [key for key in self.grants if key[1] == slot and key[0] != round_id]:
             del self.grants[key]
         return granted
+
+
+def _amount(nusd: object) -> int:
+    if not isinstance(nusd, int) or nusd < 0:
+        raise ValueError("not an amount")
+    return nusd
 
 
 class State(Protocol):

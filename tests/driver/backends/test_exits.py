@@ -88,3 +88,18 @@ def test_nothing_is_known_of_processes_of_another_machine() -> None:
     function.kill()
     exits.note({1: nonce_of(function.process.pid, 1.0)})
     assert (exits.at(0), exits.at(1), exits.at(2)) == (None, None, None)
+
+
+def test_nothing_is_known_of_a_function_that_was_invoked_and_has_not_been_seen() -> None:
+    """The exit of the one before it, which may also be at work still, is not its own."""
+    first, second = Function(), Function()
+    exits = Exits(lambda: [first.process.pid, second.process.pid])
+    exits.note({0: first.nonce})
+    exits.invoked([0, 1])
+    exits.note({0: first.nonce})
+    first.kill()
+    time.sleep(0.2)
+    assert (exits.at(0), exits.at(1)) == (None, None)
+    exits.note({0: second.nonce})
+    second.kill()
+    exit_of(exits, 0)

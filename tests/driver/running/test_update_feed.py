@@ -7,13 +7,16 @@ from typing import Any
 
 from mlless_nb.bus.messages import Update
 from mlless_nb.driver.running.update_feed import LOST_S, UpdateFeed
+from mlless_nb.money import Rates, price_profile
 from mlless_nb.telemetry.live import COLUMNS, Telemetry
+
+RATES = Rates(price_profile("aws-lambda-x86"), 1769)
 
 
 def fed(*updates: list[int], last_step: int = 0) -> tuple[list[int], list[str]]:
     """The steps of a history, and the events, after updates with the rows of these steps."""
     telemetry, commands = Telemetry(), SimpleNamespace(settle=lambda done: None)
-    feed = UpdateFeed(telemetry, commands, None)  # type: ignore[arg-type]
+    feed = UpdateFeed(telemetry, commands, None, RATES)  # type: ignore[arg-type]
     for steps in updates:
         rows: list[Any] = [[float(step), *[0.5] * (len(COLUMNS) - 1)] for step in steps]
         feed.take(Update(rows))
@@ -24,7 +27,8 @@ def fed(*updates: list[int], last_step: int = 0) -> tuple[list[int], list[str]]:
 def test_rows_wait_for_those_before_them_that_a_server_has_lost() -> None:
     """A Redis that lost its data between two messages of an update lost 500 rows of the history for ever."""
     telemetry, now_s = Telemetry(), 0.0
-    feed = UpdateFeed(telemetry, SimpleNamespace(settle=lambda done: None), None, lambda: now_s)  # type: ignore[arg-type]
+    commands: Any = SimpleNamespace(settle=lambda done: None)
+    feed = UpdateFeed(telemetry, commands, None, RATES, lambda: now_s)
 
     def take(after: int, *steps: int) -> list[int]:
         rows: list[Any] = [[float(step), *[0.5] * (len(COLUMNS) - 1)] for step in steps]
