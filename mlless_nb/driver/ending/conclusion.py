@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable
 from functools import partial
@@ -77,6 +78,7 @@ class Conclusion:
         self._model: FittedModel | None = None
         self._last_model: FittedModel | None = None  # if it is not the returned model
         self._progress: Progress | None = None  # needed to resume from this run
+        self._told_nusd = 0  # what the functions say that their requests cost; 0 if it is not known
         self._is_best_earlier = False  # whether the returned model is the earlier run's
         self.note = ""
 
@@ -125,7 +127,10 @@ class Conclusion:
         return note
 
     def _remove_objects(self) -> None:
-        """Remove the run's objects."""
+        """Remove the run's objects; functions of this machine have ended, and others are waited for."""
+        if isinstance(log := self._services.log, StorageCoordinator):
+            with contextlib.suppress(Exception):  # the bill is then as they have reported
+                self._told_nusd = log.hear_requests()
         # If the supervisor sent the final message, nothing failed and nothing was interrupted, the objects are known.
         is_known = self._set_aside_nusd > 0 and self._ended.status in ("finished", "stopped")
         is_known = is_known and not any(slot == SUPERVISOR for slot, _ in self._ended.unheard)
@@ -152,14 +157,13 @@ class Conclusion:
             # What was set aside is more than enough, or was added to while the run went on.
             rest = rest if self._services.dues is not None else max(rest, -self._recovery_nusd)
             costs["storage"] = max(costs["storage"] - rest, 0)
-        told_nusd = log.told_nusd if isinstance(log := self._services.log, StorageCoordinator) else 0
-        if told_nusd:
+        if self._told_nusd:
             component = self._store_component
             others = costs.get(component, 0) if component not in ("", STORAGE) else 0
             least = costs["storage"] if self._set_aside_nusd else 0  # else it is an estimate
-            costs["storage"] = max(told_nusd + made - others, least)
+            costs["storage"] = max(self._told_nusd + made - others, least)
         cap_usd = self._run.telemetry.state.budget_usd
-        if cap_usd is not None and (self._set_aside_nusd or told_nusd):
+        if cap_usd is not None and (self._set_aside_nusd or self._told_nusd):
             costs = cut(costs, to_nusd(cap_usd))  # lost functions are billed all that was granted
         return costs
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 import uuid
 from collections.abc import Callable
@@ -21,7 +20,7 @@ from .state import GONE, Cell, JobState
 
 #: What requests must cost that nobody knows of, so that one that aborts again writes to tell of them, nano-dollars.
 WORTH_NUSD = 20_000
-#: Longest wait of `Books.delete` for functions that have not settled their money, seconds.
+#: Longest wait of `Books` for functions that have not settled their money, seconds.
 SETTLE_S = 2.0
 
 #: Leases are read more rarely than the state, by this factor.
@@ -49,8 +48,7 @@ class Books:
         self._claims: dict[int, str] = {}  # that were read
         #: What this function's requests will have cost once it has made one more write, nano-dollars.
         self.requested_nusd: Callable[[], int] | None = None
-        #: What all functions have said so, as `delete` has read it; 0 if it could not.
-        self.told_nusd = 0
+        self._is_settled = False  # whether functions were waited for
 
     @property
     def has_local_objects(self) -> bool:
@@ -72,16 +70,24 @@ class Books:
     # -- driver
 
     def delete(self) -> int:
-        """See `Coordinator`. Functions of a cloud that are about to return are waited for: they still write."""
-        if not self._storage.has_local_objects:
+        """See `Coordinator`."""
+        self._await_settled()
+        return self._store.clear()
+
+    def hear_requests(self) -> int:
+        """What all functions say that their requests cost, nano-dollars, see `requested_nusd`; once they have ended."""
+        self._await_settled()
+        return sum(self._read().told.values())
+
+    def _await_settled(self) -> None:
+        """Wait once for functions of a cloud that are about to return: they still write."""
+        if not self._storage.has_local_objects and not self._is_settled:
+            self._is_settled = True
             give_up_at = time.monotonic() + SETTLE_S
             claimed = [int(key.rpartition("/")[2]) for key in self._storage.objects.list(f"{self._folder}claims/")]
             slots = [slot for slot in claimed if slot >= SUPERVISOR]
             while self._are_alive(slots) and time.monotonic() < give_up_at:
                 time.sleep(SETTLE_S / 5)
-        with contextlib.suppress(Exception):  # the bill is then as functions have reported
-            self.told_nusd = sum(self._read().told.values())
-        return self._store.clear()
 
     def _are_alive(self, slots: list[int]) -> bool:
         """Whether functions of ``slots`` that are alive have not settled their money."""
