@@ -11,6 +11,7 @@ which stays with the worker. The *frame codec* encodes an update as bytes, a fra
     update.pyx        adds updates to the parameters
     codec.pyx         the frame codec; frame_header.py has the layout of a frame
     merge.pyx         sums frames
+    checksums.pyx     CRC32C, and the checksum of frames
     cutting.pyx       sorts ratings into minibatches
     authenticate.pyx  the authenticator of frames
     resp.pyx          parses Redis replies; it is here because it is compiled
@@ -23,13 +24,12 @@ from run to run; between instruction sets they may differ in the last bits. Noth
 
 try:
     from .authenticate import poly1305
+    from .checksums import crc32c, frame_checksum
     from .codec import (
         apply_frame,
-        crc32c,
         decode_frame,
         encode_sparse,
         encode_update,
-        frame_checksum,
         read_header,
     )
     from .cutting import cut_ratings

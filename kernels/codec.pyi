@@ -5,8 +5,6 @@ from numpy.typing import NDArray
 
 from .frame_header import FrameHeader
 
-def crc32c(data: bytes | bytearray | memoryview) -> int: ...
-def frame_checksum(frame: bytes | bytearray | memoryview) -> int: ...
 def encode_update(
     rows: NDArray[np.int32] | None,
     update: NDArray[np.float32],

@@ -19,10 +19,6 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
 
-cdef extern from "crc32c.h" nogil:
-    void crc32c_init()
-    uint32_t crc32c_of(uint32_t before, const unsigned char *data, size_t n)
-
 cdef extern from "frames.h" nogil:
     const size_t FRAME_HEADER_BYTES, FRAME_FAULT, INDEX_SLACK
     const int INDEX_BITS, INDEX_DENSE, INDEX_ROWS, VALUE_FLOAT32
@@ -35,7 +31,6 @@ cdef extern from "frames.h" nogil:
         double loss_sum, loss_count, val_sum, val_count
         uint32_t checksum
     void checksum_init()
-    uint32_t checksum_of "frame_checksum"(const unsigned char *frame, size_t size)
     void frame_head(unsigned char *frame, int index_codec, int value_codec, uint32_t step, uint32_t slot,
                     uint32_t n_rows, uint32_t width, size_t count, size_t body_bytes, const double *stats)
     void frame_seal(unsigned char *frame, size_t size)
@@ -71,37 +66,9 @@ cdef extern from "checks.h":
     bint ids_ascend(const int32_t *ids, Py_ssize_t n, long long high)
     Py_ssize_t row_stride(const char *name, Py_ssize_t n_rows, Py_ssize_t width, Py_ssize_t stride_bytes) except -1
 
-crc32c_init()
 checksum_init()
 
 new_tuple = tuple.__new__
-
-
-def crc32c(const unsigned char[::1] data not None):
-    """CRC32C (Castagnoli) of bytes, with the processor's instruction if it has one."""
-    cdef uint32_t crc = 0
-    cdef size_t n = data.shape[0]
-    if n:
-        with nogil:
-            crc = crc32c_of(0, &data[0], n)
-    return crc
-
-
-def frame_checksum(const unsigned char[::1] frame not None):
-    """What the checksum in a frame's header must be; see ``frame_checksum.h``.
-
-    Raises
-    ------
-    ValueError
-        When the frame is shorter than a header.
-    """
-    cdef uint32_t checksum = 0
-    cdef size_t n = frame.shape[0]
-    if n < FRAME_HEADER_BYTES:
-        raise ValueError(f"frame of {n} bytes: must be at least {FRAME_HEADER_BYTES}")
-    with nogil:
-        checksum = checksum_of(&frame[0], n)
-    return checksum
 
 
 def encode_update(const int32_t[::1] rows, const float[:, ::1] update not None, step, slot, n_rows, stats):

@@ -220,6 +220,7 @@ class Driver:
         known = plan.money, plan.rates, telemetry, self._launched_at
         self._attending = Attending(services, self._commands, self._receive, self._is_leaving)
         recovery = Recovery(services, invocations, *known, self._invoke, self._attending.pause)
+        recovery.on_loss = self._feed.costs.lose_past
         parts = services, recovery, self._contact, telemetry
         self._fault_handler = FaultHandler(*parts, job.workers, job.sync.staleness, self._causes)
 
@@ -289,7 +290,7 @@ class Driver:
                 continue
             if isinstance(message, Ended):
                 self._set_aside = self._spent_before
-                return self._feed.costs.billed(self._unreported.billed(message))
+                return self._unreported.billed(self._feed.costs.billed(message))
             if isinstance(message, Update):
                 self._feed.take(message)
             elif isinstance(message, Trouble) and self._fault_handler is not None:
@@ -322,8 +323,6 @@ class Driver:
         teardown.stop_quickly(self._services, reason)
         return self._give_up(reason, "stopped")
 
-    # -- the end
-
     def _give_up(self, reason: str, status: str = "failed") -> Ended:
         """A final message where the supervisor sent none, made from the bus, the log and the storage.
 
@@ -335,7 +334,7 @@ class Driver:
             plan, rates = self._fault_handler.plan if self._fault_handler is not None else NO_PLAN, self._plan.rates
             known = rates, self._launched_at, self._invocation, aborted, failure, plan
             concluded = teardown.conclude(self._services, *known)
-            ended = self._feed.costs.at_least(concluded)
+            ended = concluded if concluded is failure else self._feed.costs.at_least(concluded)
             self._feed.tells = False  # some of the following events were shown already
             with contextlib.suppress(Exception):
                 self._receive_rest()

@@ -31,6 +31,7 @@ def book(invocation: Invocation, log: Coordinator, prepaid: Prepaid, objects: Ob
     That comes first: it may be killed before it has told the supervisor, for the bill and an event, and then nobody
     would know of it. Raises `LostData`.
     """
+    requested = prepaid.storage_nusd
     part, spent = SECOND + zlib.crc32(nonce.encode()), prepaid.alone_nusd
     log.refund(-spent, invocation.slot, part)
     if not invocation.invoked_s and not carries_it_out(invocation, log):
@@ -43,5 +44,5 @@ def book(invocation: Invocation, log: Coordinator, prepaid: Prepaid, objects: Ob
                 spent = prepaid.alone_nusd
                 log.refund(booked - spent, invocation.slot, SECOND + part)
             else:  # its requests are known by the books
-                spent -= prepaid.storage_nusd
+                spent = max(spent - requested, 0)
             bus.send("supervisor", StartedTwice(invocation.slot, spent).encode())

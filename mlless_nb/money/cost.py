@@ -73,3 +73,16 @@ class Cost(Mapping[str, float]):
     def __str__(self) -> str:
         parts = ", ".join(f"{component} ${usd:.6f}" for component, usd in self._usd.items() if usd)
         return f"${self.total:.6f} ({parts})" + (f"; {self.store}" if self.store is not None else "")
+
+
+def cut(costs: dict[str, int], most: int | None, first: str = "supervisor") -> dict[str, int]:
+    """``costs`` by component, reduced so that their sum is at most ``most`` (None: not reduced), the ``first`` first.
+
+    Functions that were lost are what may be on the bill for too long.
+    """
+    costs, over = dict(costs), 0 if most is None else max(sum(costs.values()) - most, 0)
+    for component in sorted(costs, key=lambda name: name != first):
+        less = min(over, costs[component])
+        costs[component] -= less
+        over -= less
+    return costs

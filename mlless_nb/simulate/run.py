@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from ..bus.messages import Command, Ended, Invocation, Left, Message, Update
 from ..data.prepare import Manifest
 from ..data.read_plan import most_gets
-from ..driver.ending.final_bill import cut
 from ..driver.launch.data_preparation import JobData
 from ..driver.launch.invocations import invocations_of
 from ..errors import JobError
@@ -23,6 +22,7 @@ from ..job.execution import WORKERS
 from ..job.job import TrainingJob
 from ..job.partitioning import exchanged_bytes, growth
 from ..money import Cost, Rates, price_profile
+from ..money.cost import cut
 from ..money.meter import NUSD, to_nusd
 from ..money.start import StartingMoney
 from ..storage import checkpoint, run_objects

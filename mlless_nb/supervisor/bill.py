@@ -314,9 +314,9 @@ class Bill:
         return self._ended + running + others + self._requests + self._prepared
 
     def state(self, time_s: float) -> dict[str, float]:
-        """Fields of the run's state: `spent`, and since when it was heard if what was before is lost."""
-        since = {} if self.n_invoked is not None else {"heard_since_s": self.supervisor.own_s}
-        return {"spent_usd": self.spent(time_s) / NUSD, **since}
+        """Fields of an update: `spent`, since when this supervisor hears, and whether what was before is lost."""
+        known = {"heard_since_s": self.supervisor.own_s, "lacks_past": self.n_invoked is None}
+        return {"spent_usd": self.spent(time_s) / NUSD, **known}
 
     @property
     def _requests(self) -> int:

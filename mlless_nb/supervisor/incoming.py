@@ -177,7 +177,7 @@ class IncomingMessages:
         if message.is_restored:
             self.restored_step = message.step
             if self._is_past:  # also a bus that tells all again has lost what was before
-                self._bill.n_invoked = None
+                self._bill.miss_past()
         self._workers.replace(message.slots, message.invoked_s)
         for slot in [slot for slot, last in self._workers.ended.items() if self._is_needed_again(last)]:
             del self._workers.ended[slot]

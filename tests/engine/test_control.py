@@ -15,7 +15,7 @@ from mlless_nb import BSP, ISP, BudgetError, CommandError, JobError, ScaleIn, St
 from mlless_nb.driver import driver, runs
 from mlless_nb.driver.ending import conclusion, final_bill, teardown
 from mlless_nb.driver.launch import data_preparation
-from mlless_nb.money import Rates, price_profile
+from mlless_nb.money import Rates, cost, price_profile
 
 LONG = Stop(steps=100_000)
 #: The prices of a job that names none.
@@ -150,7 +150,7 @@ def test_a_second_live_run_of_one_name_is_refused_with_its_cost() -> None:
 @pytest.fixture
 def bills(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """By how much each bill was above its cap before it was cut to it, nano-dollars: must be 0 for all."""
-    over, cut = list[int](), final_bill.cut
+    over, cut = list[int](), cost.cut
 
     def observed(costs: dict[str, int], most: int | None, first: str = "supervisor") -> dict[str, int]:
         over.append(0 if most is None else max(sum(costs.values()) - most, 0))

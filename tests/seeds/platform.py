@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -32,11 +33,13 @@ class SimExits(Exits):
     def _watch(self, nonce: str) -> None:
         pass
 
-    def at(self, slot: int) -> float | None:
+    def at(self, slot: int, began_at: float = math.inf) -> float | None:
         """See `Exits`."""
-        nonce = None if slot in self._before or not self._world.scenario.is_local else self._newest.get(slot)
-        processes = self._world.processes
-        return next((one.died_s for one in processes if nonce is not None and one.pid == pid_in(nonce)), None)
+        if self._world.scenario.is_local:
+            died_s = {one.pid: one.died_s for one in self._world.processes if one.died_s is not None}
+            nonces = self._newest.values()
+            self._at = {nonce: died_s[pid_in(nonce)] for nonce in nonces if pid_in(nonce) in died_s}
+        return super().at(slot, began_at)
 
 
 class Launcher:

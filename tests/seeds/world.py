@@ -19,6 +19,7 @@ from mlless_nb import CommandError
 from mlless_nb.bus import recorded
 from mlless_nb.bus.messages import Invocation, Message
 from mlless_nb.driver import driver
+from mlless_nb.driver.backends import exits
 from mlless_nb.driver.ending import remains, substitute_supervisor, teardown
 from mlless_nb.driver.launch import invocations
 from mlless_nb.driver.launch.allowance import Allowance
@@ -254,7 +255,7 @@ def installed(world: World) -> Iterator[None]:
                 stack.enter_context(mock.patch.object(where, name, value))
 
         of_workers = memory, in_parts, attempts, final_model, succession
-        of_driver = driver, attending, contact, early_ends, leaving_workers, recovery, teardown, commands
+        of_driver = driver, attending, contact, early_ends, exits, leaving_workers, recovery, teardown, commands
         for module in (*of_workers, *of_driver, outage):
             put(module, time=seconds)
         put(remains, keys_left=lambda *_: None, time=seconds)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import select
 import threading
@@ -25,7 +26,7 @@ class Exits:
     def __init__(self, groups: Callable[[], list[int]]) -> None:
         self._groups, self._has_seen = groups, False
         self._newest: dict[int, str] = {}  # the function that was seen last in each slot
-        self._before: dict[int, str] = {}  # the one that had a slot when another one was invoked for it
+        self._invoked_at: dict[int, float] = {}  # when another one was invoked for a slot that is not seen there yet
         self._at: dict[str, float] = {}  # when functions exited, monotonic clock
         self._lock = threading.Lock()
         self._poll: select.epoll | None = None  # there is one while its thread runs
@@ -33,19 +34,25 @@ class Exits:
 
     def invoked(self, slots: Iterable[int]) -> None:
         """Functions were invoked for these slots: of each nothing is known until it has been seen there."""
-        self._before |= {slot: self._newest.get(slot, "") for slot in slots}
+        self._invoked_at |= dict.fromkeys(slots, time.monotonic())
 
     def note(self, at_work: Mapping[int, str]) -> None:
         """Watch the functions that have these slots, see `Coordinator.at_work`."""
         for slot, nonce in at_work.items():
             if self._newest.get(slot) != nonce:
                 self._newest[slot] = nonce
-                self._before.pop(slot, None)
+                self._invoked_at.pop(slot, None)
                 self._watch(nonce)
 
-    def at(self, slot: int) -> float | None:
-        """When the newest function of ``slot`` exited, on the monotonic clock; None if it lives, or is not known."""
-        return None if slot in self._before else self._at.get(self._newest.get(slot, ""))
+    def at(self, slot: int, began_at: float = math.inf) -> float | None:
+        """When the newest function of ``slot`` exited, on the monotonic clock; None if it lives, or is not known.
+
+        ``began_at``: when its bill began; before another one was invoked that has not come, it is the one before.
+        """
+        invoked_at = self._invoked_at.get(slot)
+        if invoked_at is not None and began_at >= invoked_at:
+            return None
+        return self._at.get(self._newest.get(slot, ""))
 
     def _watch(self, nonce: str) -> None:
         if not hasattr(os, "pidfd_open") or not hasattr(select, "epoll"):

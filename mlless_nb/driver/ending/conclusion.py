@@ -18,6 +18,7 @@ from ...job.execution import WORKERS
 from ...job.job import TrainingJob
 from ...models import FittedModel
 from ...money import Cost, Rates, StoreUse
+from ...money.cost import cut
 from ...money.meter import to_nusd
 from ...storage import run_objects
 from ...storage.checkpoint import Progress
@@ -28,7 +29,6 @@ from ..launch.resumption import Start, summary
 from ..run import TrainingRun
 from ..servers.services import Services
 from . import teardown
-from .final_bill import cut
 
 
 class Conclusion:
@@ -162,10 +162,9 @@ class Conclusion:
             others = costs.get(component, 0) if component not in ("", STORAGE) else 0
             least = costs["storage"] if self._set_aside_nusd else 0  # else it is an estimate
             costs["storage"] = max(self._told_nusd + made - others, least)
+        # Lost functions are billed all that was granted.
         cap_usd = self._run.telemetry.state.budget_usd
-        if cap_usd is not None and (self._set_aside_nusd or self._told_nusd):
-            costs = cut(costs, to_nusd(cap_usd))  # lost functions are billed all that was granted
-        return costs
+        return cut(costs, None if cap_usd is None else to_nusd(cap_usd))
 
     @property
     def _store_component(self) -> str:

@@ -7,6 +7,7 @@ import dataclasses
 from ...bus.messages import Ended
 from ...exchange import SUPERVISOR
 from ...money import Rates
+from ...money.cost import cut
 from ..backends.exits import Exits
 
 
@@ -24,7 +25,7 @@ def until_exits(ended: Ended, exits: Exits, launched_at: float, rates: Rates) ->
     """
     costs = dict(ended.costs_nusd)
     for slot, began_s in ended.unheard:
-        exited_at = exits.at(int(slot))
+        exited_at = exits.at(int(slot), launched_at + began_s)
         exited_s = ended.time_s if exited_at is None else exited_at - launched_at
         if began_s < exited_s < ended.time_s:  # else it is one that came before
             too_much = rates.function_nusd(ended.time_s - began_s) - rates.lost_nusd(exited_s - began_s)
@@ -32,16 +33,3 @@ def until_exits(ended: Ended, exits: Exits, launched_at: float, rates: Rates) ->
     is_supervisor_lost = any(slot == SUPERVISOR for slot, _ in ended.unheard)
     costs = cut(costs, ended.most_nusd, "supervisor" if is_supervisor_lost else "workers")
     return dataclasses.replace(ended, costs_nusd=costs)
-
-
-def cut(costs: dict[str, int], most: int | None, first: str = "supervisor") -> dict[str, int]:
-    """``costs`` by component, reduced so that their sum is at most ``most`` (None: not reduced), the ``first`` first.
-
-    Functions that were lost are what may be on the bill for too long.
-    """
-    costs, over = dict(costs), 0 if most is None else max(sum(costs.values()) - most, 0)
-    for component in sorted(costs, key=lambda name: name != first):
-        less = min(over, costs[component])
-        costs[component] -= less
-        over -= less
-    return costs

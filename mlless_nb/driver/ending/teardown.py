@@ -19,7 +19,7 @@ from ...exchange.slots import role_of
 from ...models import FittedModel
 from ...money import Cost, Rates
 from ...money.budget import Prepaid
-from ...money.cost import PREPARATION
+from ...money.cost import PREPARATION, cut
 from ...money.meter import NUSD, to_nusd
 from ...storage import run_objects
 from ...storage.checkpoint import Progress
@@ -29,7 +29,7 @@ from ...telemetry.live import RunState, Telemetry
 from ...telemetry.record import LAST, Record
 from ..launch.invocations import LEASE_S
 from ..servers.services import Services
-from .final_bill import cut, until_exits
+from .final_bill import until_exits
 from .remains import Remains
 
 #: The end of a run of which nothing is left.
@@ -115,8 +115,11 @@ def failure(
     if launched_at:
         may_run = is_launched or not services.launcher.is_local
         abort_functions(services, n_workers, said.reason, 2 * LEASE_S if may_run else 0.0)
-    # Functions run on until they are known to have ended.
+    # Functions run on until they are known to have ended: each, or all together.
     gone_at = services.launcher.gone_at or time.monotonic()
+    exits = [services.launcher.exits.at(slot) for slot in (SUPERVISOR, *range(n_workers))]
+    if None not in exits and services.launcher.gone_at:
+        gone_at = min(gone_at, max(at for at in exits if at is not None))
     time_s = gone_at - launched_at if is_launched else 0.0
     if is_launched:
         costs = estimate_bill_nusd(services, rates, n_workers, launched_at, time_s, state)
@@ -193,9 +196,11 @@ def conclude(
             ended = until_exits(successor.conclude(aborted), services.launcher.exits, launched_at, rates)
         if ended.reason == LOST:
             ended = dataclasses.replace(ended, status=failure.status, reason=failure.reason)
-        with contextlib.suppress(LostData):
-            ended = dataclasses.replace(ended, costs_nusd=cut(ended.costs_nusd, services.log.money()[1]))
-        return ended
+        try:
+            most_nusd = services.log.money()[1]
+        except LostData:
+            return dataclasses.replace(ended, n_invoked=None)  # what functions have said is gone with it
+        return dataclasses.replace(ended, costs_nusd=cut(ended.costs_nusd, most_nusd))
     except Exception:
         return failure
 

@@ -11,7 +11,6 @@ import contextlib
 import dataclasses
 import math
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 
 import redis
@@ -31,12 +30,11 @@ from ..running.start_payments import StartPayments
 from ..servers.services import Services
 from .early_ends import EarlyEnds
 from .invoking import invoke_patiently, sleep
+from .progress import RestartCounts
 from .recovery_payments import THE_SUPERVISOR, WORKERS, RecoveryPayments
 from .successor_invocations import SuccessorInvocations
 from .unrecoverable import Unrecoverable
 
-#: Restarts without a step further than before, after which the run fails.
-MOST_WITHOUT_PROGRESS = 3
 #: Seconds of the run for which money that was granted may not be known after the servers lost their data.
 UNKNOWN_S = 2.0
 
@@ -92,9 +90,10 @@ class Recovery:
         self._ended: set[int] = set()  # slots that were at work once, and are not at work any more
         self._noted = self.restart  # as of the newest look
         self._identities = services.log.identities()
-        self.n_replaced, self._furthest, self._n_stuck = 0, -1, Counter[int]()
-        # Whether a step log was lost: checkpoints of steps that nobody has heard of would leave a gap in the rows.
-        self._is_restored = False
+        self.n_replaced, self._counts = 0, RestartCounts()
+        #: Called when the servers have lost the run's data.
+        self.on_loss: Callable[[], None] = lambda: None
+        self._is_restored = False  # then newer checkpoints than the known steps would leave a gap in the rows
         self._unsent: list[bytes] = []  # messages to the supervisor that the bus has not taken
         self._starting = StartPayments(money, services.log)
         self._early_ends = EarlyEnds(services, invocations[0].lease_s)
@@ -262,6 +261,7 @@ class Recovery:
         log, state = self._services.log, self._telemetry.state
         gone = {*lost, *self._dead()}  # nobody would miss them: the servers have forgotten them
         self._is_restored = True
+        self.on_loss()
         is_stored = self._is_model_stored()  # while nothing is changed yet: the storage may refuse
         (origin, step), run_s = self._checkpoint(reason, lost, self._telemetry.n_rows), self._run_s
         owed: list[int] = []
@@ -285,6 +285,7 @@ class Recovery:
             replaced = []  # their work is done
             self.add_event(f"The run's last steps may be missing in its history after step {self._telemetry.n_rows}")
         granted = self.payments.reserve_each(replaced)
+        self._tell_replaced(replaced, run_s, is_restored=True)  # before another supervisor begins without the past
         if SUPERVISOR in gone:
             self.replace_supervisor()
         self._go_on(replaced, granted, reason, is_restored=True)
@@ -302,12 +303,18 @@ class Recovery:
         self._invoke([self._invocation(slot, granted[slot], run_s) for slot in replaced])
         self.payments.use(WORKERS, sum(granted.values()))
         self.n_replaced += len(replaced)
-        self._unsent.append(Replaced(self.restart.number, step, replaced, run_s, run_s, is_restored).encode())
-        with contextlib.suppress(ServiceError):  # the caller is not done
-            self.send_pending()
+        if not is_restored:
+            self._tell_replaced(replaced, run_s)
         what = f"; worker{'s' * (len(replaced) > 1)} {', '.join(map(str, replaced))} replaced" if replaced else ""
         where = f"from step {step}" if step else "from the start"
         self.add_event(f"{reason[:1].upper()}{reason[1:]}{what}; training goes on {where}")
+
+    def _tell_replaced(self, replaced: list[int], run_s: float, *, is_restored: bool = False) -> None:
+        """Tell the supervisor who is replaced, now or, if the bus fails, later."""
+        number, step = self.restart.number, self.restart.step
+        self._unsent.append(Replaced(number, step, replaced, run_s, run_s, is_restored).encode())
+        with contextlib.suppress(ServiceError):  # the caller is not done
+            self.send_pending()
 
     def send_pending(self) -> None:
         """Send the supervisor what it has not been told, since the bus has failed."""
@@ -329,21 +336,13 @@ class Recovery:
     def _checkpoint(self, reason: str, lost: Sequence[int], most: float = math.inf) -> Checkpoint:
         """The newest whole checkpoint, at ``most`` of this step, that of step 0 if there is none.
 
-        Counts for each of the ``lost`` slots the restarts without progress; ``reason`` is that of this one. Workers
-        that are lost together may be missed one after another.
+        Counts for each of the ``lost`` slots the restarts without progress; ``reason`` is that of this one.
         """
-        furthest = int(self._telemetry.state.step)
-        if furthest > self._furthest:
-            self._furthest = furthest
-            self._n_stuck.clear()
-        n_stuck = self._n_stuck + Counter(lost or [SUPERVISOR])
-        n_before = max(n_stuck.values()) - 1
-        if n_before >= MOST_WITHOUT_PROGRESS:
-            raise Unrecoverable(f"{reason}; after {n_before} restarts the run is no further than step {furthest}")
+        counts = self._counts.with_these(lost, int(self._telemetry.state.step), reason)
         job_id = self._of_slot[SUPERVISOR].job_id
         with asked_again():
             found = newest_whole(self._services.launcher.objects, job_id, most, self._restarts)
-        self._n_stuck = n_stuck
+        self._counts.keep(counts)
         return found
 
     def add_event(self, text: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -103,3 +104,38 @@ def test_nothing_is_known_of_a_function_that_was_invoked_and_has_not_been_seen()
     exits.note({0: second.nonce})
     second.kill()
     exit_of(exits, 0)
+
+
+def test_a_bill_that_began_before_another_one_was_invoked_is_of_the_one_before() -> None:
+    """A successor that never comes does not make its exit unknown."""
+    function = Function()
+    exits, began_at = Exits(lambda: [function.process.pid]), time.monotonic()
+    exits.note({0: function.nonce})
+    exits.invoked([0])
+    function.kill()
+    give_up_at = time.monotonic() + PATIENCE_S
+    while exits.at(0, began_at) is None:
+        assert time.monotonic() < give_up_at
+        time.sleep(0.001)
+    assert exits.at(0, time.monotonic()) is None
+
+
+def refused(*_: object) -> int:
+    """What a system does that has no more files."""
+    raise OSError(24, "Too many open files")
+
+
+@pytest.mark.parametrize(("where", "name"), [(os, "pidfd_open"), (select, "epoll")])
+def test_a_system_that_refuses_to_watch_is_no_reason_to_fail(
+    where: object, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = Function(), Function()
+    exits = Exits(lambda: [first.process.pid, second.process.pid])
+    with monkeypatch.context() as patched:
+        patched.setattr(where, name, refused)
+        exits.note({0: first.nonce})
+    exits.note({1: second.nonce})
+    for one in (first, second):
+        one.kill()
+    exit_of(exits, 1)
+    assert exits.at(0) is None

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from mlless_nb.bus.messages import Ended, Message
-from mlless_nb.driver.ending.final_bill import cut, until_exits
+from mlless_nb.driver.ending.final_bill import until_exits
 from mlless_nb.money import Rates, price_profile
+from mlless_nb.money.cost import cut
 
 RATES = Rates(price_profile("aws-lambda-x86"), 1769)
 LAUNCHED_AT = 1000.0
@@ -20,7 +21,7 @@ class Known:
     def __init__(self, **at_s: float) -> None:
         self._at_s = {int(slot.removeprefix("slot").replace("m", "-")): at for slot, at in at_s.items()}
 
-    def at(self, slot: int) -> float | None:
+    def at(self, slot: int, _: float) -> float | None:
         """See `Exits`."""
         at_s = self._at_s.get(slot)
         return None if at_s is None else LAUNCHED_AT + at_s

@@ -37,11 +37,8 @@ def recovery(log: dict[str, Any], launcher: dict[str, Any]) -> Recovery:
         "restart": lambda: FROM_THE_START,
         "standing": lambda slots: Standing(NO_PLAN, log["at_work"](slots), 7_000, FROM_THE_START, []),
     }
-    stands_on: Any = SimpleNamespace(
-        log=SimpleNamespace(**{**always, **log}),
-        launcher=SimpleNamespace(newest="M000", exits=Exits(list), **launcher),
-        dues=None,
-    )
+    where = SimpleNamespace(newest="M000", exits=Exits(list), **launcher)
+    stands_on: Any = SimpleNamespace(log=SimpleNamespace(**{**always, **log}), launcher=where, dues=None)
     invocations: Any = [SimpleNamespace(slot=slot, n_workers=3, job_id="run", lease_s=15.0) for slot in (-1, 0, 1, 2)]
     return Recovery(stands_on, invocations, StartingMoney(RATES, 3, True), RATES, Telemetry(), 0.0, lambda _: None)
 

@@ -14,16 +14,16 @@ from mlless_nb.money.meter import NUSD
 RATES = Rates(price_profile("aws-lambda-x86"), 1769, n_redis=0)
 
 
-def state(time_s: float, spent_usd: float, since_s: float | None = None) -> dict[str, Any]:
+def state(time_s: float, spent_usd: float, step: int, since_s: float = 0.0, *, lacks: bool = False) -> dict[str, Any]:
     """What a supervisor tells, while a second costs $0.25."""
-    told = {"time_s": time_s, "spent_usd": spent_usd, "rate_usd_s": 0.25, "step": 7}
-    return told if since_s is None else {**told, "heard_since_s": since_s}
+    own = {"heard_since_s": since_s, "lacks_past": lacks}
+    return {"time_s": time_s, "spent_usd": spent_usd, "rate_usd_s": 0.25, "step": step, **own}
 
 
 def spent(costs: ToldCosts, told: dict[str, Any]) -> float:
-    """What is passed on of ``told``; nobody else knows the field that is for this alone."""
+    """What is passed on of ``told``; nobody else knows the fields that are for this alone."""
     costs.take(told)
-    assert told.keys() == {"time_s", "spent_usd", "rate_usd_s", "step"}
+    assert told.keys() - {"budget_usd"} == {"time_s", "spent_usd", "rate_usd_s", "step"}
     return float(told["spent_usd"])
 
 
@@ -34,25 +34,44 @@ def ended(n_invoked: int | None, workers_usd: float, most_usd: float | None = No
     return Ended("finished", "", 9, None, None, costs, 60.0, n_invoked=n_invoked, most_nusd=most)
 
 
+def workers_usd(message: Ended) -> float:
+    """What workers cost by a final message."""
+    return message.costs_nusd["workers"] / NUSD
+
+
 def test_what_a_supervisor_says_that_has_heard_all_is_passed_on() -> None:
     costs = ToldCosts(RATES)
-    assert [spent(costs, state(at_s, usd)) for at_s, usd in ((1.0, 2.0), (2.0, 1.5), (3.0, 4.0))] == [2.0, 1.5, 4.0]
+    assert [spent(costs, state(at_s, usd, 1)) for at_s, usd in ((1.0, 2.0), (2.0, 1.5), (3.0, 4.0))] == [2.0, 1.5, 4.0]
+    assert spent(costs, state(4.0, 3.0, 2, since_s=3.5)) == 3.0  # it has been told again what was before
+    assert costs.billed(ended(0, 5.0)) == ended(0, 5.0)
+    costs.lose_past()  # it knows the past all the same
+    assert spent(costs, state(5.0, 4.0, 3, since_s=3.5)) == 4.0
     assert costs.billed(ended(0, 5.0)) == ended(0, 5.0)
     nothing: dict[str, Any] = {"status": "running"}
     costs.take(nothing)
     assert nothing == {"status": "running"}
 
 
-def test_what_a_later_one_does_not_know_is_added_from_its_first_word_on() -> None:
+def test_what_a_later_one_does_not_know_is_added_to_its_bill() -> None:
     costs = ToldCosts(RATES)
-    spent(costs, state(10.0, 8.0))
-    assert spent(costs, state(12.0, 3.0, since_s=11.0)) == 8.5  # it was silent for two seconds
-    assert spent(costs, state(13.0, 3.25, since_s=11.0)) == 8.75
-    assert spent(costs, state(14.0, 3.0, since_s=11.0)) == 8.5  # a bill was closed that had been estimated
-    assert costs.billed(ended(None, 4.0)).costs_nusd == {"workers": round(9.5 * NUSD), "supervisor": 0}
+    spent(costs, state(10.0, 8.0, 70))
+    assert spent(costs, state(12.0, 3.0, 50, since_s=11.0, lacks=True)) == 8.5  # it was silent for two seconds
+    # With the first step functions tell it what they have requested since they began, $2: it is not unknown any more.
+    assert spent(costs, state(13.0, 5.25, 51, since_s=11.0, lacks=True)) == 8.75
+    assert spent(costs, state(14.0, 5.5, 60, since_s=11.0, lacks=True)) == 9.0
+    assert spent(costs, state(15.0, 5.25, 61, since_s=11.0, lacks=True)) == 8.75  # an estimated bill was closed
+    assert workers_usd(costs.billed(ended(None, 6.0))) == 9.5
     # The one after it does not know what that one knew.
-    assert spent(costs, state(15.0, 0.5, since_s=14.5)) == 8.75
-    assert costs.billed(ended(None, 1.0)).costs_nusd == {"workers": round(9.25 * NUSD), "supervisor": 0}
+    assert spent(costs, state(16.0, 0.5, 62, since_s=15.5, lacks=True)) == 9.0
+    assert workers_usd(costs.billed(ended(None, 1.0))) == 9.5
+
+
+def test_a_late_word_of_the_one_before_changes_nothing() -> None:
+    costs = ToldCosts(RATES)
+    spent(costs, state(10.0, 8.0, 70))
+    spent(costs, state(12.0, 3.0, 50, since_s=11.0, lacks=True))
+    assert spent(costs, state(10.5, 8.125, 70)) == 8.125
+    assert spent(costs, state(13.0, 3.25, 51, since_s=11.0, lacks=True)) == 8.75
 
 
 def test_started_seconds_of_the_servers_are_no_difference() -> None:
@@ -60,7 +79,7 @@ def test_started_seconds_of_the_servers_are_no_difference() -> None:
     for ends_s in (12.0, 12.5, 12.9, 13.0):
         costs = ToldCosts(rates)
         before, after = ((at_s, rates.servers_nusd(at_s + rates.tail_s) / NUSD) for at_s in (10.9, ends_s))
-        told = state(before[0], 8.0 + before[1]), state(after[0], 3.0 + after[1], since_s=11.0)
+        told = state(before[0], 8.0 + before[1], 1), state(after[0], 3.0 + after[1], 2, since_s=11.0, lacks=True)
         for each in told:
             each["rate_usd_s"] += rates.servers_usd_s
             costs.take(each)
@@ -69,20 +88,28 @@ def test_started_seconds_of_the_servers_are_no_difference() -> None:
 
 def test_one_that_bills_more_than_was_expected_is_believed() -> None:
     costs = ToldCosts(RATES)
-    spent(costs, state(10.0, 8.0))
-    assert spent(costs, state(11.0, 9.0, since_s=10.5)) == 9.0
+    spent(costs, state(10.0, 8.0, 70))
+    assert spent(costs, state(11.0, 9.0, 50, since_s=10.5, lacks=True)) == 9.0
     assert costs.billed(ended(None, 10.0)) == ended(None, 10.0)
+
+
+def test_what_is_shown_is_never_above_the_budget() -> None:
+    costs = ToldCosts(RATES)
+    spent(costs, state(10.0, 8.0, 70))
+    assert spent(costs, {**state(30.0, 3.0, 50, since_s=11.0, lacks=True), "budget_usd": 9.0}) == 9.0
 
 
 @pytest.mark.parametrize(("own_usd", "expected_usd"), [(3.0, 8.0), (9.0, 9.0)])
 def test_a_driver_that_does_not_know_the_past_bills_what_was_told_or_more(own_usd: float, expected_usd: float) -> None:
     costs = ToldCosts(RATES)
-    spent(costs, state(10.0, 8.0))
-    assert costs.at_least(ended(None, own_usd)).costs_nusd["workers"] == round(expected_usd * NUSD)
+    spent(costs, state(10.0, 8.0, 70))
+    assert workers_usd(costs.at_least(ended(None, own_usd))) == expected_usd
     assert costs.at_least(ended(4, own_usd)) == ended(4, own_usd)
+    costs.lose_past()
+    assert workers_usd(costs.at_least(ended(4, own_usd))) == expected_usd
 
 
 def test_no_more_is_billed_than_was_reserved() -> None:
     costs = ToldCosts(RATES)
-    spent(costs, state(10.0, 8.0))
+    spent(costs, state(10.0, 8.0, 70))
     assert sum(costs.at_least(ended(None, 3.0, most_usd=7.0)).costs_nusd.values()) == 7 * NUSD

@@ -1,0 +1,42 @@
+"""Whether restarts bring a run any further: one that stands still is given up."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from ...exchange import SUPERVISOR
+from .unrecoverable import Unrecoverable
+
+#: Restarts without a step further than before, after which the run fails.
+MOST_WITHOUT_PROGRESS = 3
+
+
+class RestartCounts:
+    """How often the function of each slot was lost since the run got further."""
+
+    def __init__(self) -> None:
+        self._furthest, self._of_slot = -1, Counter[int]()
+
+    def with_these(self, lost: Sequence[int], step: int, reason: str) -> Counter[int]:
+        """The counts with one more restart, for `keep` once it is certain. No slot ``lost``: only data was.
+
+        Workers that are lost together may be missed one after another, so each slot has a count of its own.
+
+        Raises
+        ------
+        Unrecoverable
+            There were too many, and the run is no further than ``step``; ``reason`` is that of this one.
+        """
+        if step > self._furthest:
+            self._furthest = step
+            self._of_slot.clear()
+        counts = self._of_slot + Counter(lost or [SUPERVISOR])
+        n_before = max(counts.values()) - 1
+        if n_before >= MOST_WITHOUT_PROGRESS:
+            raise Unrecoverable(f"{reason}; after {n_before} restarts the run is no further than step {step}")
+        return counts
+
+    def keep(self, counts: Counter[int]) -> None:
+        """The restart of these counts takes place."""
+        self._of_slot = counts
