@@ -25,6 +25,8 @@ class Exits:
 
     def __init__(self, groups: Callable[[], list[int]]) -> None:
         self._groups, self._has_seen = groups, False
+        #: When the process of the first functions was there, on the monotonic clock; None if that is not known.
+        self.began_at: float | None = None
         self._newest: dict[int, str] = {}  # the function that was seen last in each slot
         self._invoked_at: dict[int, float] = {}  # when another one was invoked for a slot that is not seen there yet
         self._at: dict[str, float] = {}  # when functions exited, monotonic clock
@@ -34,7 +36,10 @@ class Exits:
 
     def invoked(self, slots: Iterable[int]) -> None:
         """Functions were invoked for these slots: of each nothing is known until it has been seen there."""
-        self._invoked_at |= dict.fromkeys(slots, time.monotonic())
+        now = time.monotonic()
+        self._invoked_at |= dict.fromkeys(slots, now)
+        if self.began_at is None and self._groups():
+            self.began_at = now
 
     def note(self, at_work: Mapping[int, str]) -> None:
         """Watch the functions that have these slots, see `Coordinator.at_work`."""

@@ -14,6 +14,8 @@ from ..backends.exits import Exits
 def until_exits(ended: Ended, exits: Exits, launched_at: float, rates: Rates) -> Ended:
     """The final message with functions whose end was not heard billed until they exited, as far as that is known.
 
+    No function of this machine lived before the process that starts them.
+
     Parameters
     ----------
     ended : Ended
@@ -23,13 +25,15 @@ def until_exits(ended: Ended, exits: Exits, launched_at: float, rates: Rates) ->
         When the run was invoked, on the monotonic clock.
     rates : Rates
     """
-    costs = dict(ended.costs_nusd)
+    costs, end_s = dict(ended.costs_nusd), ended.time_s
+    first_s = 0.0 if exits.began_at is None else exits.began_at - launched_at
     for slot, began_s in ended.unheard:
-        exited_at = exits.at(int(slot), launched_at + began_s)
-        exited_s = ended.time_s if exited_at is None else exited_at - launched_at
-        if began_s < exited_s < ended.time_s:  # else it is one that came before
-            too_much = rates.function_nusd(ended.time_s - began_s) - rates.lost_nusd(exited_s - began_s)
-            costs["supervisor" if slot == SUPERVISOR else "workers"] -= too_much
+        exited_at, since_s = exits.at(int(slot), launched_at + began_s), min(max(began_s, first_s), end_s)
+        exited_s = end_s if exited_at is None else exited_at - launched_at
+        # Else it is one that came before.
+        is_known = began_s < exited_s < end_s
+        nusd = rates.lost_nusd(exited_s - since_s) if is_known else rates.function_nusd(end_s - since_s)
+        costs["supervisor" if slot == SUPERVISOR else "workers"] -= rates.function_nusd(end_s - began_s) - nusd
     is_supervisor_lost = any(slot == SUPERVISOR for slot, _ in ended.unheard)
     costs = cut(costs, ended.most_nusd, "supervisor" if is_supervisor_lost else "workers")
     return dataclasses.replace(ended, costs_nusd=costs)

@@ -68,8 +68,10 @@ def estimate_bill_nusd(
     servers = rates.servers_nusd(time_s)
 
     def function_nusd(slot: int) -> int:
-        exited_at = exits.at(slot)
-        return rates.function_nusd(time_s) if exited_at is None else rates.lost_nusd(exited_at - launched_at)
+        exited_at, first_s = exits.at(slot), 0.0 if exits.began_at is None else exits.began_at - launched_at
+        if exited_at is None:
+            return rates.function_nusd(max(time_s - first_s, 0.0))
+        return rates.lost_nusd(exited_at - launched_at - first_s)
 
     # The functions' requests are known only as part of the total cost that the supervisor reported last.
     seconds = (n_workers + 1) * rates.function_nusd(state.time_s) + rates.servers_nusd(state.time_s)

@@ -18,6 +18,8 @@ LAUNCHED_AT = 1000.0
 class Known:
     """See `Exits`: seconds after the launch, by slot."""
 
+    began_at: float | None = None
+
     def __init__(self, **at_s: float) -> None:
         self._at_s = {int(slot.removeprefix("slot").replace("m", "-")): at for slot, at in at_s.items()}
 
@@ -48,6 +50,17 @@ def test_lost_functions_are_billed_until_they_exited() -> None:
     # The supervisor's bill had begun after 4 s, after that of another one.
     assert costs["supervisor"] == whole - RATES.function_nusd(6.0) + RATES.lost_nusd(4.0)
     assert (costs["redis"], costs["storage"]) == (7, 11)
+
+
+def test_no_function_is_billed_before_the_process_that_starts_them_was_there() -> None:
+    known = Known(slot0=3.0)
+    known.began_at = LAUNCHED_AT + 1.0
+    costs = corrected(message([[0.0, 0.0], [1.0, 0.0], [-1.0, 4.0]]), known)
+    assert costs["workers"] == RATES.lost_nusd(2.0) + RATES.function_nusd(9.0)
+    assert costs["supervisor"] == RATES.function_nusd(10.0)  # it said when its bill began, and was another one's before
+    # None is billed for less than nothing.
+    known.began_at = LAUNCHED_AT + 20.0
+    assert corrected(message([[1.0, 0.0]]), known)["workers"] == RATES.function_nusd(10.0) + RATES.function_nusd(0.0)
 
 
 @pytest.mark.parametrize(
