@@ -161,7 +161,6 @@ class Driver:
             self._start,
             is_launched=self._is_launched,
             set_aside_nusd=self._set_aside,
-            recovery_nusd=self._fault_handler.requests_nusd if self._fault_handler is not None else 0,
         )
         try:
             conclusion.clean_up()

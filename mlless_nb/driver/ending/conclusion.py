@@ -49,8 +49,6 @@ class Conclusion:
         Whether functions were invoked.
     set_aside_nusd : int
         Nano-dollars in the bill for the driver's own requests, estimated before the launch; 0 if they were counted.
-    recovery_nusd : int
-        Nano-dollars that were reserved for such requests later.
 
     Attributes
     ----------
@@ -70,11 +68,10 @@ class Conclusion:
         *,
         is_launched: bool,
         set_aside_nusd: int,
-        recovery_nusd: int = 0,
     ) -> None:
         self._ended, self._job, self._run, self._data, self._services = ended, job, run, data, services
         self._rates, self._start = rates, start
-        self._is_launched, self._set_aside_nusd, self._recovery_nusd = is_launched, set_aside_nusd, recovery_nusd
+        self._is_launched, self._set_aside_nusd = is_launched, set_aside_nusd
         self._model: FittedModel | None = None
         self._last_model: FittedModel | None = None  # if it is not the returned model
         self._progress: Progress | None = None  # needed to resume from this run
@@ -153,10 +150,8 @@ class Conclusion:
         costs, objects = dict(self._ended.costs_nusd), self._services.launcher.objects
         made = self._rates.requests_nusd(objects.gets, objects.puts)
         if self._set_aside_nusd:
-            rest = self._set_aside_nusd - made
-            # What was set aside is more than enough, or was added to while the run went on.
-            rest = rest if self._services.dues is not None else max(rest, -self._recovery_nusd)
-            costs["storage"] = max(costs["storage"] - rest, 0)
+            # It was more than enough, or requests were added while the run went on, or to end without the supervisor.
+            costs["storage"] = max(costs["storage"] - self._set_aside_nusd + made, 0)
         if self._told_nusd:
             component = self._store_component
             others = costs.get(component, 0) if component not in ("", STORAGE) else 0

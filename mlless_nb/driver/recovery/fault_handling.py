@@ -71,11 +71,6 @@ class FaultHandler:
         self.aged: list[Aged] = []
 
     @property
-    def requests_nusd(self) -> int:
-        """See `RecoveryPayments`."""
-        return self._recovery.payments.requests_nusd
-
-    @property
     def plan(self) -> Plan:
         """See `Recovery`."""
         return self._recovery.plan
