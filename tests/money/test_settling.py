@@ -1,0 +1,96 @@
+"""A function that returns what it has not spent, while its watch may still reserve more."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from mlless_nb.money import Rates, price_profile
+from mlless_nb.money.budget import BUY_AHEAD_S, Prepaid
+
+RATES = Rates(price_profile("aws-lambda-x86"), 1769)
+GRANTED, REQUEST = RATES.function_nusd(5.0), 100
+
+
+class Settling:
+    """A function of three seconds whose grant is raised by ``bought`` while it returns the rest."""
+
+    def __init__(self, bought: int = 0, price: int = 0) -> None:
+        self.requested, self.calls = 0, list[tuple[int, int]]()
+        self._bought, self._price = bought, price
+        self.prepaid = Prepaid(RATES, GRANTED, lambda: 3.0, lambda: self.requested)
+
+    def give_back(self, nusd: int, part: int) -> None:
+        """Note it."""
+        assert self.prepaid.is_settling
+        self.calls.append((nusd, part))
+        self.requested += self._price
+        self.prepaid.add(self._bought)
+        self._bought = 0
+
+
+REST = GRANTED - RATES.function_nusd(3.0)
+
+
+def test_the_rest_is_returned_once() -> None:
+    function = Settling()
+    function.prepaid.settle(function.give_back)
+    assert function.calls == [(REST, 0)]
+
+
+@pytest.mark.parametrize(("part", "second"), [(0, 1), (7, 8)])
+def test_what_is_reserved_meanwhile_is_returned_too(part: int, second: int) -> None:
+    function = Settling(bought=5000)
+    function.prepaid.settle(function.give_back, part)
+    assert function.calls == [(REST, part), (5000, second)]
+
+
+def test_the_second_call_is_paid_from_what_it_returns() -> None:
+    function = Settling(bought=5000, price=REQUEST)
+    function.prepaid.settle(function.give_back)
+    assert function.calls == [(REST, 0), (5000 - REQUEST, 1)]
+    little = Settling(bought=REQUEST, price=REQUEST)
+    little.prepaid.settle(little.give_back)
+    assert little.calls == [(REST, 0)]
+
+
+def test_a_run_that_is_over_by_then_is_no_error() -> None:
+    function = Settling(bought=5000)
+
+    def once(nusd: int, part: int) -> None:
+        if function.calls:
+            raise ConnectionError
+        function.give_back(nusd, part)
+
+    function.prepaid.settle(once)
+    assert function.calls == [(REST, 0)]
+
+
+def test_an_answer_that_is_on_its_way_is_waited_for() -> None:
+    function, asked, answers = Settling(), threading.Event(), threading.Event()
+
+    def reserve(nusd: int, least_nusd: int, request_id: str) -> int:
+        asked.set()
+        answers.wait(30.0)
+        return nusd
+
+    prepaid = function.prepaid
+    prepaid.granted_nusd = RATES.function_nusd(3.0 + BUY_AHEAD_S / 2)
+    buying = threading.Thread(target=prepaid.hold_out, args=(reserve,))
+    buying.start()
+    assert asked.wait(30.0)
+    threading.Timer(0.02, answers.set).start()
+    prepaid.settle(function.give_back)
+    buying.join(30.0)
+    assert sum(nusd for nusd, _ in function.calls) == prepaid.granted_nusd - RATES.function_nusd(3.0)
+
+
+def test_no_surplus_is_returned_beside_the_rest() -> None:
+    function = Settling()
+    prepaid = function.prepaid
+    prepaid.learn(10**12, 0)
+    prepaid.wanted(0.01)
+    prepaid.settle(function.give_back)
+    prepaid.return_surplus(function.give_back)
+    assert function.calls == [(REST, 0)]
