@@ -30,8 +30,8 @@ class SimExits(Exits):
         super().__init__(list)
         self._world = world
 
-    def _watch(self, nonce: str) -> None:
-        pass
+    def _watch(self, nonce: str) -> bool:
+        return True
 
     def at(self, slot: int, began_at: float = math.inf) -> float | None:
         """See `Exits`."""

@@ -44,10 +44,9 @@ class Exits:
     def note(self, at_work: Mapping[int, str]) -> None:
         """Watch the functions that have these slots, see `Coordinator.at_work`."""
         for slot, nonce in at_work.items():
-            if self._newest.get(slot) != nonce:
+            if self._newest.get(slot) != nonce and self._watch(nonce):
                 self._newest[slot] = nonce
                 self._invoked_at.pop(slot, None)
-                self._watch(nonce)
 
     def at(self, slot: int, began_at: float = math.inf) -> float | None:
         """When the newest function of ``slot`` exited, on the monotonic clock; None if it lives, or is not known.
@@ -59,17 +58,19 @@ class Exits:
             return None
         return self._at.get(self._newest.get(slot, ""))
 
-    def _watch(self, nonce: str) -> None:
+    def _watch(self, nonce: str) -> bool:
+        """Watch this function; False if nobody can tell yet whether it is of this machine."""
         if not hasattr(os, "pidfd_open") or not hasattr(select, "epoll"):
-            return
+            return True
         pid = pid_in(nonce)
         if not is_running(pid, self._groups()):
             if self._has_seen:  # else it may be the number of another process, e.g. in a container
                 self._at[nonce] = time.monotonic()  # it has exited since it came
-            return
+            return self._has_seen
         self._has_seen = True
         with contextlib.suppress(OSError, RuntimeError), self._lock:  # the bill does without, and so does the run
             self._follow(os.pidfd_open(pid), nonce)
+        return True
 
     def _follow(self, pidfd: int, nonce: str) -> None:
         """Have the thread wait for this one, too."""

@@ -41,11 +41,11 @@ class SubstituteSupervisor(Supervisor):
         self._bill.stand_in()
         if not self._bus.tells_again("supervisor"):
             self._bill.miss_past()
-        with contextlib.suppress(LostData):
-            for entries in whole_log(self._log, self._rows):
-                self._take_in(entries)
         while self._incoming.receive(0.0, is_past=True):
             pass
+        with contextlib.suppress(LostData):
+            for entries in whole_log(self._log, self._rows):  # after who was replaced: it says what they have spent
+                self._take_in(entries)
         return self._final_message()
 
     def _judge(self) -> tuple[str, str]:

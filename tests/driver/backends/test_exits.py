@@ -81,6 +81,17 @@ def test_one_that_had_exited_when_it_was_seen_exited_by_then() -> None:
     first.kill()
 
 
+def test_one_that_had_exited_before_any_was_seen_running_is_told_once_one_is() -> None:
+    first, second = Function(), Function()
+    exits = Exits(lambda: [first.process.pid, second.process.pid])
+    first.kill()
+    exits.note({-1: first.nonce, 0: second.nonce})
+    assert exits.at(-1) is None
+    exits.note({-1: first.nonce, 0: second.nonce})
+    assert exits.at(-1) is not None
+    second.kill()
+
+
 def test_nothing_is_known_of_processes_of_another_machine() -> None:
     """Their numbers may be those of others here."""
     function = Function()
