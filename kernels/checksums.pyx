@@ -27,7 +27,12 @@ def crc32c(const unsigned char[::1] data not None):
 
 
 def frame_checksum(const unsigned char[::1] frame not None):
-    """What the checksum in a frame's header must be; see ``frame_checksum.h``.
+    """What the checksum in a frame's header must be: NH, by a key of its own; see ``frame_checksum.h``.
+
+    Parameters
+    ----------
+    frame : bytes, memoryview or any contiguous buffer
+        A header of 64 bytes, whose checksum counts as 0, and a body.
 
     Raises
     ------
