@@ -11,7 +11,11 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 
 from ...exchange.slots import pid_in
-from .processes import is_running
+from .processes import children, is_running
+
+#: Seconds between two looks at which processes there are, and for how long they are looked for after an invocation: one
+#: that claims its slot later is watched once it has.
+LOOK_S, LOOK_FOR_S = 0.02, 15.0
 
 
 class Exits:
@@ -20,32 +24,39 @@ class Exits:
     Parameters
     ----------
     groups : callable
-        The process groups of the functions.
+        The process groups of the functions; the first process of each has started the others.
     """
 
     def __init__(self, groups: Callable[[], list[int]]) -> None:
         self._groups, self._has_seen = groups, False
         #: When the process of the first functions was there, on the monotonic clock; None if that is not known.
         self.began_at: float | None = None
-        self._newest: dict[int, str] = {}  # the function that was seen last in each slot
+        self._newest: dict[int, int] = {}  # the process of the function that was seen last in each slot
         self._invoked_at: dict[int, float] = {}  # when another one was invoked for a slot that is not seen there yet
-        self._at: dict[str, float] = {}  # when functions exited, monotonic clock
+        self._at: dict[int, float] = {}  # when processes exited, monotonic clock
         self._lock = threading.Lock()
         self._poll: select.epoll | None = None  # there is one while its thread runs
-        self._watched: dict[int, str] = {}  # the functions that live, by their pidfds
+        self._watched: dict[int, int] = {}  # the processes that live, by their pidfds
+        self._look_until = -math.inf  # the thread that looks for them ends then
 
     def invoked(self, slots: Iterable[int]) -> None:
         """Functions were invoked for these slots: of each nothing is known until it has been seen there."""
         now = time.monotonic()
         self._invoked_at |= dict.fromkeys(slots, now)
-        if self.began_at is None and self._groups():
-            self.began_at = now
+        if not self._groups():
+            return
+        self.began_at = now if self.began_at is None else self.began_at
+        with self._lock:
+            is_looking, self._look_until = now < self._look_until, now + LOOK_FOR_S
+        if has_pidfds() and not is_looking:
+            threading.Thread(target=self._look, name="mlless-exits-look", daemon=True).start()
 
     def note(self, at_work: Mapping[int, str]) -> None:
-        """Watch the functions that have these slots, see `Coordinator.at_work`."""
+        """Note the functions that have these slots, see `Coordinator.at_work`."""
         for slot, nonce in at_work.items():
-            if self._newest.get(slot) != nonce and self._watch(nonce):
-                self._newest[slot] = nonce
+            pid = pid_in(nonce)
+            if self._newest.get(slot) != pid and self._is_known(pid):
+                self._newest[slot] = pid
                 self._invoked_at.pop(slot, None)
 
     def at(self, slot: int, began_at: float = math.inf) -> float | None:
@@ -56,23 +67,47 @@ class Exits:
         invoked_at = self._invoked_at.get(slot)
         if invoked_at is not None and began_at >= invoked_at:
             return None
-        return self._at.get(self._newest.get(slot, ""))
+        return self._at.get(self._newest.get(slot, 0))
 
-    def _watch(self, nonce: str) -> bool:
-        """Watch this function; False if nobody can tell yet whether it is of this machine."""
-        if not hasattr(os, "pidfd_open") or not hasattr(select, "epoll"):
+    def _is_known(self, pid: int) -> bool:
+        """Whether this is a process of this machine, which is watched then; False if nobody can tell yet."""
+        if not has_pidfds():
             return True
-        pid = pid_in(nonce)
-        if not is_running(pid, self._groups()):
-            if self._has_seen:  # else it may be the number of another process, e.g. in a container
-                self._at[nonce] = time.monotonic()  # it has exited since it came
-            return self._has_seen
-        self._has_seen = True
-        with contextlib.suppress(OSError, RuntimeError), self._lock:  # the bill does without, and so does the run
-            self._follow(os.pidfd_open(pid), nonce)
-        return True
+        with self._lock:
+            is_ours = pid in self._at or pid in self._watched.values()
+        if not is_ours and is_running(pid, self._groups()):
+            is_ours = True
+            self._watch(pid)
+        if is_ours or self._has_seen:  # else it may be the number of another process, e.g. in a container
+            self._has_seen = True
+            if not is_ours:
+                self._at[pid] = time.monotonic()  # it has exited since it came
+        return self._has_seen
 
-    def _follow(self, pidfd: int, nonce: str) -> None:
+    def _look(self) -> None:
+        """Watch all processes that start functions, and those of functions, also before these claim their slots.
+
+        Else the exit of one that is lost a moment after it has claimed its slot would be known a moment too late.
+        """
+        while True:
+            with self._lock:
+                if time.monotonic() >= self._look_until or not self._invoked_at:
+                    self._look_until = -math.inf
+                    return
+            found = self._groups()
+            while found:
+                for pid in found:
+                    self._watch(pid)
+                found = [child for pid in found for child in children(pid)]
+            time.sleep(LOOK_S)
+
+    def _watch(self, pid: int) -> None:
+        """Note when this process exits."""
+        with contextlib.suppress(OSError, RuntimeError), self._lock:  # the bill does without, and so does the run
+            if pid not in self._at and pid not in self._watched.values():
+                self._follow(os.pidfd_open(pid), pid)
+
+    def _follow(self, pidfd: int, pid: int) -> None:
         """Have the thread wait for this one, too."""
         try:
             if self._poll is None:
@@ -82,7 +117,7 @@ class Exits:
                 self._poll = poll
             else:
                 self._poll.register(pidfd, select.EPOLLIN)
-            self._watched[pidfd] = nonce
+            self._watched[pidfd] = pid
         except BaseException:
             os.close(pidfd)
             raise
@@ -101,3 +136,8 @@ class Exits:
                     poll.close()
                     self._poll = None
                     return
+
+
+def has_pidfds() -> bool:
+    """Whether this system tells when a process exits that is no child of this one."""
+    return hasattr(os, "pidfd_open") and hasattr(select, "epoll")
