@@ -195,6 +195,8 @@ def conclude(
         with recorded(services.bus, own) as bus:
             successor = SubstituteSupervisor(own, services.log, bus, services.launcher.objects, prepaid)
             successor.over_s, successor.plan = failure.time_s, plan
+            with contextlib.suppress(LostData):  # some may have come and gone since anybody looked
+                services.launcher.exits.note(services.log.at_work([SUPERVISOR, *range(invocation.n_workers)]))
             ended = until_exits(successor.conclude(aborted), services.launcher.exits, launched_at, rates)
         if ended.reason == LOST:
             ended = dataclasses.replace(ended, status=failure.status, reason=failure.reason)

@@ -105,7 +105,8 @@ class FaultHandler:
             if self.troubles or (is_due and self._services.launcher.is_local):
                 self._replace_lost(self._recovery.look())
             elif self._contact.is_silent():
-                self._replace_supervisor()
+                self._check_supervisor()
+                self._recovery.replace_supervisor()
             elif is_due and self._services.redis_urls:  # the object storage loses no data, and its requests are billed
                 self._recovery.note()
         except LostData as error:
@@ -160,8 +161,8 @@ class FaultHandler:
             if self._recovery.is_over():
                 return RunOver("every function ended without a final message")
             self._recovery.note()
-            self._replace_supervisor()
-            self._recovery.replace(self._everybody[1:], "every function was lost")
+            self._check_supervisor()
+            self._recovery.replace(self._everybody, "every function was lost")
         except LostData as error:
             return self._restore(self._everybody, str(error))
         except Aborted as error:
@@ -199,14 +200,16 @@ class FaultHandler:
                 recovery.let_go(workers)
             return  # the supervisor concludes
         if SUPERVISOR in lost:
-            self._replace_supervisor()
+            self._check_supervisor()
         if workers or troubles:
             causes = [trouble.reason for trouble in troubles if trouble.others or workers in ([], [trouble.slot])]
             reason = causes[0] if causes else _were_lost(workers, self._telemetry.state.step + 1)
-            recovery.replace(workers, reason, goes_back=not all(trouble.is_lost for trouble in troubles))
+            recovery.replace(lost, reason, goes_back=not all(trouble.is_lost for trouble in troubles))
+        else:
+            recovery.replace_supervisor()
 
-    def _replace_supervisor(self) -> None:
-        """Invoke the supervisor again; raises `Unrecoverable` if none is ever heard, or the budget does not pay for it.
+    def _check_supervisor(self) -> None:
+        """Raise `Unrecoverable` if no supervisor that was invoked is ever heard.
 
         Elsewhere than on AWS nobody tells why a function is not there, and only the supervisor misses workers.
         """
@@ -215,7 +218,6 @@ class FaultHandler:
             raise Unrecoverable(
                 f"{tries}: the backend does not start functions, or they end as they start; its log says why"
             )
-        self._recovery.replace_supervisor()
 
     def _restore(self, lost: list[int], reason: str) -> RunOver | None:
         """Restore the run's data on servers that have lost it."""
@@ -233,6 +235,8 @@ class FaultHandler:
             self._recovery.payments.pay_silence(contact.unpaid_s, is_starting=contact.is_starting)
         self._is_aborted = True
         log.abort(str(error), len(self._everybody) - 1, error.status)
+        for slot in self._recovery.dead():  # the supervisor waits for no word of theirs until their leases are over
+            log.bury(role_of(slot))
         is_concluded = not launcher.has_ended() and log.alive([role_of(SUPERVISOR)])[0]
         return None if is_concluded else RunOver(str(error), error.status)
 

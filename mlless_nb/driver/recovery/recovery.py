@@ -113,11 +113,11 @@ class Recovery:
         """The slots whose local processes have died at work, or before; -1 is the supervisor. Raises `LostData`."""
         self.note()
         # One that settled its budget before it exited was not lost: it is no longer at work, or its successor is.
-        found = self._services.log.at_work(self._dead())
+        found = self._services.log.at_work(self.dead())
         lost = [slot for slot, nonce in found.items() if nonce == self._at_work[slot]]
         return lost + self._early_ends.look(self._seen, self._at_work)
 
-    def _dead(self) -> list[int]:
+    def dead(self) -> list[int]:
         """The slots whose local processes have died since they were at work."""
         died = self._services.launcher.has_died
         return [slot for slot, nonce in self._at_work.items() if died(pid_in(nonce))]
@@ -165,9 +165,7 @@ class Recovery:
         """
         log = self._services.log
         slots = self._plan.active(log.restart().step + 1, self._n_workers)
-        if log.settled(slots).issuperset(slots):
-            return True
-        return self._is_model_stored()
+        return log.settled(slots).issuperset(slots) or self._is_model_stored()
 
     def _is_model_stored(self) -> bool:
         with asked_again():
@@ -210,16 +208,16 @@ class Recovery:
         return dataclasses.replace(one, has_cap=has_cap, begun=begun)
 
     def replace(self, lost: Sequence[int], reason: str, *, goes_back: bool = True) -> None:
-        """Go on from the newest checkpoint, with new functions for the ``lost`` workers.
+        """Go on from the newest checkpoint, with new functions for the ``lost`` ones.
 
         Parameters
         ----------
         lost : sequence of int
-            Slots of functions that have ended; empty if only data was lost.
+            Slots of functions that have ended; empty if only data was lost. The supervisor's is -1.
         reason : str
             What happened, a clause without a full stop.
         goes_back : bool
-            Whether the others have to go back even if the lost ones had done their last steps by the checkpoint.
+            Whether the others have to go back even if the lost workers had done their last steps by the checkpoint.
 
         Raises
         ------
@@ -228,14 +226,16 @@ class Recovery:
         LostData
             The run's data is gone from the servers: see `restore`.
         """
-        log = self._services.log
+        log, workers = self._services.log, [slot for slot in lost if slot != SUPERVISOR]
         self.payments.pay_requests()
-        origin, step = self._checkpoint(reason, lost, self._telemetry.n_rows if self._is_restored else math.inf)
-        replaced = self._to_replace(set(lost), step)
-        if lost and not replaced and not goes_back:
-            self.let_go(lost)
-            return
+        origin, step = self._checkpoint(reason, workers, self._telemetry.n_rows if self._is_restored else math.inf)
+        replaced = self._to_replace(set(workers), step)
         granted = self.payments.reserve_each(replaced)
+        if SUPERVISOR in lost:
+            self.replace_supervisor()
+        if workers and not replaced and not goes_back:
+            self.let_go(workers)
+            return
         known, self.restart = self.restart, log.roll_back(self.restart, step, replaced, self._n_workers, origin)
         if self.restart.number != known.number + 1:
             raise Unrecoverable("the run was restarted by somebody else")
@@ -259,7 +259,7 @@ class Recovery:
     def restore(self, lost: Sequence[int], reason: str) -> None:
         """As `replace`, after the servers lost the run's data: plan and money are those known here."""
         log, state = self._services.log, self._telemetry.state
-        gone = {*lost, *self._dead()}  # nobody would miss them: the servers have forgotten them
+        gone = {*lost, *self.dead()}  # nobody would miss them: the servers have forgotten them
         self._is_restored = True
         self.on_loss()
         is_stored = self._is_model_stored()  # while nothing is changed yet: the storage may refuse
