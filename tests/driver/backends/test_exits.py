@@ -15,6 +15,15 @@ from mlless_nb.driver.backends.exits import Exits
 from mlless_nb.exchange.slots import nonce_of
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="this system has no pidfds")
+#: A process that starts another one, as Lithops' runner does, which says who it is and waits to be killed.
+RUNNER = """
+import os, time
+if os.fork():
+    os.wait()
+    time.sleep(600)
+os.write(1, b"%d\\n" % os.getpid())
+time.sleep(600)
+"""
 #: For a machine that is busy with other things.
 PATIENCE_S = 30.0
 
@@ -148,3 +157,32 @@ def test_a_system_that_refuses_to_watch_is_no_reason_to_fail(
         one.kill()
     exit_of(exits, 1)
     assert exits.at(0) is None
+
+
+def test_one_that_exits_before_anybody_has_seen_its_slot_is_watched_since_it_was_invoked() -> None:
+    """It was billed until the run's end: its slot was looked at four times a second."""
+    runner = subprocess.Popen(
+        [sys.executable, "-c", RUNNER], stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert runner.stdout is not None
+    exits = Exits(lambda: [runner.pid])
+    try:
+        exits.invoked([-1])
+        pid = int(runner.stdout.readline())
+        give_up_at = time.monotonic() + PATIENCE_S
+        while pid not in exits._watched.values():
+            assert time.monotonic() < give_up_at
+            time.sleep(0.001)
+        killed_at = time.monotonic()
+        os.kill(pid, signal.SIGKILL)
+        while pid not in exits._at:
+            assert time.monotonic() < give_up_at
+            time.sleep(0.001)
+        assert exits.at(-1) is None  # nobody knows yet who had the slot
+        seen_at = time.monotonic()
+        exits.note({-1: nonce_of(pid, 0.0)})
+        assert killed_at <= exit_of(exits, -1) <= seen_at
+    finally:
+        os.killpg(runner.pid, signal.SIGKILL)
+        runner.wait()
+        runner.stdout.close()

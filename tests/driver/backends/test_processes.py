@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from mlless_nb.driver.backends import processes
-from mlless_nb.driver.backends.processes import leaves, members
+from mlless_nb.driver.backends.processes import children, leaves, members
 
 #: A process with two children, of which one has a child itself, as Lithops' runner has.
 TREE = """
@@ -35,7 +35,16 @@ def test_what_has_started_others_is_no_function(has_proc: bool, monkeypatch: pyt
         pids = {int(tree.stdout.readline()) for _ in range(2)}
         assert len(members(tree.pid)) == 4
         assert leaves(tree.pid) == pids
+        if has_proc:
+            below = [pid for child in children(tree.pid) for pid in (child, *children(child))]
+            assert set(below) == members(tree.pid) - {tree.pid}
     finally:
         os.killpg(tree.pid, signal.SIGKILL)
         tree.wait()
         tree.stdout.close()
+
+
+def test_a_process_that_is_gone_has_no_children() -> None:
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    assert children(gone.pid) == []

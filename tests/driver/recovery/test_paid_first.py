@@ -1,0 +1,55 @@
+"""Nothing is invoked that is not paid as a whole, and a run that cannot go on waits for nobody who is dead."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from driver.recovery.test_recovery import begin, of_three
+from mlless_nb.exchange import SUPERVISOR
+from mlless_nb.money import Rates, price_profile
+from mlless_nb.money.start import StartingMoney
+
+RATES = Rates(price_profile("aws-lambda-x86"), 1769)
+#: What the start of a supervisor takes of a budget, and of a worker, nano-dollars.
+SUPERVISOR_NUSD = StartingMoney(RATES, 3, True).supervisor_nusd
+WORKER_NUSD = StartingMoney(RATES, 3, True).worker_nusd(0)
+
+
+def handler_of(room_nusd: int, dead: set[int]) -> tuple[Any, Any, list[int]]:
+    """As `of_three`, with so much left of the budget; the processes ``dead`` have died, of 9 (the supervisor) to 12."""
+    handler, hub, invoked = of_three(is_local=True)
+    hub.cap = hub.reserved + room_nusd
+    for slot, log in zip((SUPERVISOR, 0, 1, 2), begin(hub, SUPERVISOR, 0, 1, 2), strict=True):
+        log.renew("supervisor" if slot == SUPERVISOR else str(slot), 60.0)
+    assert handler.handle(is_due=True) is None
+    handler._services.launcher.has_died = dead.__contains__
+    return handler, hub, invoked
+
+
+@pytest.mark.parametrize("n_workers_paid", [0, 1, 2])
+@pytest.mark.parametrize("are_all_gone", [True, False])
+def test_a_supervisor_is_not_invoked_for_workers_that_the_budget_does_not_pay_for(
+    are_all_gone: bool, n_workers_paid: int
+) -> None:
+    room_nusd = SUPERVISOR_NUSD + n_workers_paid * WORKER_NUSD + WORKER_NUSD // 2
+    handler, hub, invoked = handler_of(room_nusd, {9, 10, 11, 12})
+    over = handler.revive() if are_all_gone else handler.handle(is_due=True)
+    assert over is not None
+    assert (over.status, invoked) == ("capped", [])
+    assert hub.aborted == ("capped", over.reason)
+
+
+@pytest.mark.parametrize("are_all_gone", [True, False])
+def test_all_are_invoked_again_once_all_are_paid(are_all_gone: bool) -> None:
+    handler, _, invoked = handler_of(10 * (SUPERVISOR_NUSD + 3 * WORKER_NUSD), {9, 10, 11, 12})
+    assert (handler.revive() if are_all_gone else handler.handle(is_due=True)) is None
+    assert sorted(invoked) == [SUPERVISOR, 0, 1, 2]
+
+
+def test_a_supervisor_that_concludes_does_not_wait_for_the_leases_of_workers_that_have_died() -> None:
+    handler, hub, invoked = handler_of(0, {10, 12})
+    assert handler.handle(is_due=True) is None  # the supervisor concludes
+    assert (invoked, hub.aborted[0]) == ([], "capped")
+    assert handler._services.log.alive(["supervisor", "0", "1", "2"]) == [True, False, True, False]
