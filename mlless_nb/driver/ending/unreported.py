@@ -10,7 +10,7 @@ from ...exchange import SUPERVISOR
 from ...money import Rates
 from ...money.start import StartingMoney
 from ..backends.exits import Exits
-from .final_bill import until_exits
+from .final_bill import exit_times, until_exits
 
 
 class UnreportedFunctions:
@@ -35,6 +35,10 @@ class UnreportedFunctions:
         invocations = list(invocations)
         self._exits.invoked(one.slot for one in invocations)
         self._slots += [one.slot for one in invocations if one.is_successor]
+
+    def exit_times(self, ended: Ended) -> list[float]:
+        """See `exit_times`."""
+        return exit_times(ended, self._exits, self._launched_at)
 
     def billed(self, ended: Ended) -> Ended:
         """The final message with a bill for what its sender had not heard of: starts, and lost functions' ends."""

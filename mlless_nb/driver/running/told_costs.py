@@ -8,6 +8,7 @@ is added to its bill from then on.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from typing import Any
 
 from ...bus.messages import Ended
@@ -64,11 +65,23 @@ class ToldCosts:
         """A supervisor's final message with what it does not know."""
         return _with_more(ended, to_nusd(self._unknown_usd))
 
-    def at_least(self, ended: Ended) -> Ended:
-        """A final message of the driver's own: if it does not know the past, it costs what was told before, or more."""
+    def at_least(self, ended: Ended, exits_s: Iterable[float]) -> Ended:
+        """A final message of the driver's own: if it does not know the past, what was told of that counts, or more.
+
+        Parameters
+        ----------
+        ended : Ended
+        exits_s : iterable of float
+            When the functions whose end was not heard exited, seconds after the run.
+        """
         if ended.n_invoked is not None and not self._has_lost_past:
             return ended
-        return _with_more(ended, max(to_nusd(self._told[1]) - sum(ended.costs_nusd.values()), 0))
+        told_s, told_usd, _ = self._told
+        later_usd = sum(self._rates.function_usd_s * max(exit_s - told_s, 0.0) for exit_s in exits_s)
+        servers = self._rates.servers_by_component(0).keys()
+        own_usd = sum(nusd for component, nusd in ended.costs_nusd.items() if component not in servers) / NUSD
+        past_usd = max(told_usd - self._servers_usd(told_s), 0.0)
+        return _with_more(ended, to_nusd(max(past_usd + later_usd - own_usd, 0.0)))
 
 
 def _with_more(ended: Ended, nusd: int) -> Ended:

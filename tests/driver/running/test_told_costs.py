@@ -103,13 +103,35 @@ def test_what_is_shown_is_never_above_the_budget() -> None:
 def test_a_driver_that_does_not_know_the_past_bills_what_was_told_or_more(own_usd: float, expected_usd: float) -> None:
     costs = ToldCosts(RATES)
     spent(costs, state(10.0, 8.0, 70))
-    assert workers_usd(costs.at_least(ended(None, own_usd))) == expected_usd
-    assert costs.at_least(ended(4, own_usd)) == ended(4, own_usd)
+    assert workers_usd(costs.at_least(ended(None, own_usd), [])) == expected_usd
+    assert costs.at_least(ended(4, own_usd), []) == ended(4, own_usd)
     costs.lose_past()
-    assert workers_usd(costs.at_least(ended(4, own_usd))) == expected_usd
+    assert workers_usd(costs.at_least(ended(4, own_usd), [])) == expected_usd
+
+
+def test_and_what_functions_have_lived_since() -> None:
+    """Until that word their past costs what was told; of two that lived on it is known how long."""
+    costs = ToldCosts(RATES)
+    spent(costs, state(10.0, 8.0, 70))
+    later_usd = (2.0 + 0.5) * RATES.function_usd_s
+    billed = workers_usd(costs.at_least(ended(None, 3.0), [9.0, 12.0, 10.5]))
+    assert billed == pytest.approx(8.0 + later_usd, abs=2 / NUSD)
+    assert workers_usd(costs.at_least(ended(None, 9.0), [12.0])) == 9.0
+
+
+def test_what_servers_have_cost_is_known_and_no_part_of_that_past() -> None:
+    rates = Rates(price_profile("aws-lambda-x86"), 1769, n_redis=1000)
+    costs = ToldCosts(rates)
+    told = state(10.0, 8.0 + rates.servers_nusd(10.0 + rates.tail_s) / NUSD, 70)
+    costs.take(told)
+    own = ended(None, 3.0)
+    own.costs_nusd.update(rates.servers_by_component(rates.servers_nusd(60.0)))
+    billed = costs.at_least(own, [])
+    assert workers_usd(billed) == pytest.approx(8.0, abs=2 / NUSD)
+    assert {**billed.costs_nusd, "workers": 0} == {**own.costs_nusd, "workers": 0}
 
 
 def test_no_more_is_billed_than_was_reserved() -> None:
     costs = ToldCosts(RATES)
     spent(costs, state(10.0, 8.0, 70))
-    assert sum(costs.at_least(ended(None, 3.0, most_usd=7.0)).costs_nusd.values()) == 7 * NUSD
+    assert sum(costs.at_least(ended(None, 3.0, most_usd=7.0), []).costs_nusd.values()) == 7 * NUSD
