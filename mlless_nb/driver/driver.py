@@ -334,7 +334,7 @@ class Driver:
             known = rates, self._launched_at, self._invocation, aborted, failure, plan
             ended = teardown.conclude(self._services, *known)
             if is_concluded := ended is not failure:
-                ended = self._feed.costs.at_least(ended, self._unreported.exit_times(ended))
+                ended = self._feed.costs.at_least(ended, self._unreported.ends_s(ended))
             self._feed.tells = False  # some of the following events were shown already
             with contextlib.suppress(Exception):
                 self._receive_rest()

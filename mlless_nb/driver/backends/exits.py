@@ -38,15 +38,22 @@ class Exits:
         self._poll: select.epoll | None = None  # there is one while its thread runs
         self._watched: dict[int, int] = {}  # the processes that live, by their pidfds
         self._look_until = -math.inf  # the thread that looks for them ends then
+        self._found: dict[int, set[int]] = {}  # the processes of each group
+        self._others: set[int] = set()  # those of them that are functions of known slots, or have started others
+        self._groups_before: set[int] = set()
+        self._group_of: dict[int, int] = {}  # in which group the newest function of a slot was invoked
 
     def invoked(self, slots: Iterable[int]) -> None:
         """Functions were invoked for these slots: of each nothing is known until it has been seen there."""
-        now = time.monotonic()
+        now, slots = time.monotonic(), list(slots)
         self._invoked_at |= dict.fromkeys(slots, now)
-        if not self._groups():
+        if not (groups := self._groups()):
             return
         self.began_at = now if self.began_at is None else self.began_at
         with self._lock:
+            newest = [group for group in groups if group not in self._groups_before]
+            self._groups_before |= set(newest)
+            self._group_of |= dict.fromkeys(slots, newest[-1] if newest else 0)
             is_looking, self._look_until = now < self._look_until, now + LOOK_FOR_S
         if has_pidfds() and not is_looking:
             threading.Thread(target=self._look, name="mlless-exits-look", daemon=True).start()
@@ -57,17 +64,21 @@ class Exits:
             pid = pid_in(nonce)
             if self._newest.get(slot) != pid and self._is_known(pid):
                 self._newest[slot] = pid
+                self._others.add(pid)
                 self._invoked_at.pop(slot, None)
 
     def at(self, slot: int, began_at: float = math.inf) -> float | None:
         """When the newest function of ``slot`` exited, on the monotonic clock; None if it lives, or is not known.
 
-        ``began_at``: when its bill began; before another one was invoked that has not come, it is the one before.
+        ``began_at``: when its bill began; before another one was invoked that has not come, it is the one before. One
+        that was never seen is one of those that were invoked with it and never seen either: the last of these counts.
         """
         invoked_at = self._invoked_at.get(slot)
-        if invoked_at is not None and began_at >= invoked_at:
-            return None
-        return self._at.get(self._newest.get(slot, 0))
+        if invoked_at is None or began_at < invoked_at:
+            return self._at.get(self._newest.get(slot, 0))
+        with self._lock:
+            unseen = self._found.get(self._group_of.get(slot, 0), set()) - self._others
+        return max(map(self._at.__getitem__, unseen)) if unseen and unseen <= self._at.keys() else None
 
     def _is_known(self, pid: int) -> bool:
         """Whether this is a process of this machine, which is watched then; False if nobody can tell yet."""
@@ -94,12 +105,19 @@ class Exits:
                 if time.monotonic() >= self._look_until or not self._invoked_at:
                     self._look_until = -math.inf
                     return
-            found = self._groups()
-            while found:
-                for pid in found:
-                    self._watch(pid)
-                found = [child for pid in found for child in children(pid)]
+            for group in self._groups():
+                self._find(group, group)
             time.sleep(LOOK_S)
+
+    def _find(self, pid: int, group: int) -> None:
+        """Watch a process of ``group`` and those that it has started."""
+        self._watch(pid)
+        for child in (started := children(pid)):
+            self._find(child, group)
+        with self._lock:
+            self._found.setdefault(group, set()).add(pid)
+            if started:
+                self._others.add(pid)
 
     def _watch(self, pid: int) -> None:
         """Note when this process exits."""

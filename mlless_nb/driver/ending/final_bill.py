@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 from ...bus.messages import Ended
 from ...exchange import SUPERVISOR
@@ -28,20 +29,20 @@ def until_exits(ended: Ended, exits: Exits, launched_at: float, rates: Rates) ->
     costs, end_s = dict(ended.costs_nusd), ended.time_s
     first_s = 0.0 if exits.began_at is None else exits.began_at - launched_at
     for (slot, began_s), exited_s in zip(ended.unheard, exit_times(ended, exits, launched_at), strict=True):
-        since_s, is_known = min(max(began_s, first_s), end_s), exited_s < end_s
-        nusd = rates.lost_nusd(exited_s - since_s) if is_known else rates.function_nusd(end_s - since_s)
+        since_s = min(max(began_s, first_s), end_s)
+        nusd = rates.function_nusd(end_s - since_s) if exited_s is None else rates.lost_nusd(exited_s - since_s)
         costs["supervisor" if slot == SUPERVISOR else "workers"] -= rates.function_nusd(end_s - began_s) - nusd
     is_supervisor_lost = any(slot == SUPERVISOR for slot, _ in ended.unheard)
     costs = cut(costs, ended.most_nusd, "supervisor" if is_supervisor_lost else "workers")
     return dataclasses.replace(ended, costs_nusd=costs)
 
 
-def exit_times(ended: Ended, exits: Exits, launched_at: float) -> list[float]:
-    """When each of the functions whose end was not heard exited, seconds after the run; its end if that is not known."""
-    found = []
+def exit_times(ended: Ended, exits: Exits, launched_at: float) -> list[float | None]:
+    """When each of the functions whose end was not heard exited, seconds after the run; None if that is not known."""
+    found: list[float | None] = []
     for slot, began_s in ended.unheard:
         exited_at = exits.at(int(slot), launched_at + began_s)
-        exited_s = ended.time_s if exited_at is None else exited_at - launched_at
+        exited_s = math.inf if exited_at is None else exited_at - launched_at
         # Else it is one that came before.
-        found.append(exited_s if began_s < exited_s < ended.time_s else ended.time_s)
+        found.append(exited_s if began_s < exited_s <= ended.time_s else None)
     return found

@@ -36,9 +36,10 @@ class UnreportedFunctions:
         self._exits.invoked(one.slot for one in invocations)
         self._slots += [one.slot for one in invocations if one.is_successor]
 
-    def exit_times(self, ended: Ended) -> list[float]:
-        """See `exit_times`."""
-        return exit_times(ended, self._exits, self._launched_at)
+    def ends_s(self, ended: Ended) -> list[float]:
+        """As `exit_times`, with the end of the run for those that are not known."""
+        found = exit_times(ended, self._exits, self._launched_at)
+        return [ended.time_s if exited_s is None else exited_s for exited_s in found]
 
     def billed(self, ended: Ended) -> Ended:
         """The final message with a bill for what its sender had not heard of: starts, and lost functions' ends."""

@@ -65,19 +65,19 @@ class ToldCosts:
         """A supervisor's final message with what it does not know."""
         return _with_more(ended, to_nusd(self._unknown_usd))
 
-    def at_least(self, ended: Ended, exits_s: Iterable[float]) -> Ended:
+    def at_least(self, ended: Ended, ends_s: Iterable[float]) -> Ended:
         """A final message of the driver's own: if it does not know the past, what was told of that counts, or more.
 
         Parameters
         ----------
         ended : Ended
-        exits_s : iterable of float
-            When the functions whose end was not heard exited, seconds after the run.
+        ends_s : iterable of float
+            When the functions whose end was not heard had ended, seconds after the run.
         """
         if ended.n_invoked is not None and not self._has_lost_past:
             return ended
         told_s, told_usd, _ = self._told
-        later_usd = sum(self._rates.function_usd_s * max(exit_s - told_s, 0.0) for exit_s in exits_s)
+        later_usd = sum(self._rates.function_usd_s * max(end_s - told_s, 0.0) for end_s in ends_s)
         servers = self._rates.servers_by_component(0).keys()
         own_usd = sum(nusd for component, nusd in ended.costs_nusd.items() if component not in servers) / NUSD
         past_usd = max(told_usd - self._servers_usd(told_s), 0.0)

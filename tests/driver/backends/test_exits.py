@@ -24,6 +24,16 @@ if os.fork():
 os.write(1, b"%d\\n" % os.getpid())
 time.sleep(600)
 """
+#: And one that starts three, which say who they are.
+FORKS = """
+import os, time
+if os.fork() and os.fork() and os.fork():
+    for _ in range(3):
+        os.wait()
+    time.sleep(600)
+os.write(1, b"%d\\n" % os.getpid())
+time.sleep(600)
+"""
 #: For a machine that is busy with other things.
 PATIENCE_S = 30.0
 
@@ -161,9 +171,7 @@ def test_a_system_that_refuses_to_watch_is_no_reason_to_fail(
 
 def test_one_that_exits_before_anybody_has_seen_its_slot_is_watched_since_it_was_invoked() -> None:
     """It was billed until the run's end: its slot was looked at four times a second."""
-    runner = subprocess.Popen(
-        [sys.executable, "-c", RUNNER], stdout=subprocess.PIPE, text=True, start_new_session=True
-    )
+    runner = subprocess.Popen([sys.executable, "-c", RUNNER], stdout=subprocess.PIPE, text=True, start_new_session=True)
     assert runner.stdout is not None
     exits = Exits(lambda: [runner.pid])
     try:
@@ -178,10 +186,38 @@ def test_one_that_exits_before_anybody_has_seen_its_slot_is_watched_since_it_was
         while pid not in exits._at:
             assert time.monotonic() < give_up_at
             time.sleep(0.001)
-        assert exits.at(-1) is None  # nobody knows yet who had the slot
+        exited_at = exit_of(exits, -1)  # nobody has claimed a slot, and no other one was invoked
         seen_at = time.monotonic()
         exits.note({-1: nonce_of(pid, 0.0)})
-        assert killed_at <= exit_of(exits, -1) <= seen_at
+        assert killed_at <= exit_of(exits, -1) == exited_at <= seen_at
+    finally:
+        os.killpg(runner.pid, signal.SIGKILL)
+        runner.wait()
+        runner.stdout.close()
+
+
+def test_one_that_never_claimed_its_slot_exited_when_the_last_of_those_did() -> None:
+    runner = subprocess.Popen([sys.executable, "-c", FORKS], stdout=subprocess.PIPE, text=True, start_new_session=True)
+    assert runner.stdout is not None
+    exits = Exits(lambda: [runner.pid])
+    try:
+        exits.invoked([-1, 0, 1])
+        supervisor, one, other = (int(runner.stdout.readline()) for _ in range(3))
+        exits.note({-1: nonce_of(supervisor, 0.0)})
+        give_up_at = time.monotonic() + PATIENCE_S
+        while not {runner.pid, one, other} <= exits._found.get(runner.pid, set()):
+            assert time.monotonic() < give_up_at
+            time.sleep(0.001)
+        os.kill(one, signal.SIGKILL)
+        while one not in exits._at:
+            assert time.monotonic() < give_up_at
+            time.sleep(0.001)
+        assert (exits.at(0), exits.at(1)) == (None, None)  # either may live
+        os.kill(other, signal.SIGKILL)
+        assert exit_of(exits, 0) == exit_of(exits, 1) > exits._at[one]
+        exits.note({1: nonce_of(one, 0.0)})
+        assert exit_of(exits, 0) > exit_of(exits, 1)
+        assert exits.at(-1) is None
     finally:
         os.killpg(runner.pid, signal.SIGKILL)
         runner.wait()

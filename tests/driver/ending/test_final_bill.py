@@ -52,6 +52,11 @@ def test_lost_functions_are_billed_until_they_exited() -> None:
     assert (costs["redis"], costs["storage"]) == (7, 11)
 
 
+def test_one_whose_exit_is_the_end_of_the_run_is_billed_no_time_after_a_return() -> None:
+    costs = corrected(message([[0.0, 0.0]]), Known(slot0=10.0))
+    assert costs["workers"] == RATES.function_nusd(10.0) + RATES.lost_nusd(10.0)
+
+
 def test_no_function_is_billed_before_the_process_that_starts_them_was_there() -> None:
     known = Known(slot0=3.0)
     known.began_at = LAUNCHED_AT + 1.0

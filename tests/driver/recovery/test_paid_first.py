@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
 from driver.recovery.test_recovery import begin, of_three
+
 from mlless_nb.exchange import SUPERVISOR
 from mlless_nb.money import Rates, price_profile
 from mlless_nb.money.start import StartingMoney
