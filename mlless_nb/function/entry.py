@@ -121,6 +121,8 @@ def _run(invocation: Message, storage: Any) -> str:
             if has_slot := not invocation.is_successor or await_slot(invocation, log, bus, prepaid.elapsed_s):
                 if invocation.is_successor:
                     lease.start()
+                if invocation.role == "supervisor" and invocation.invoked_s and isinstance(log, StorageCoordinator):
+                    prepaid.buy_reads(log.n_entries, log.reserve)  # it takes over, and reads the step log first
                 inviting = invite(invocation, objects, run_function)
                 act = _supervise if invocation.role == "supervisor" else work
                 last = act(invocation, log, bus, objects, prepaid)

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from budget.plans import DRIVER, PLACES, RESTART, Plan
 
-#: How far the meter may be off.
-SHARE = 0.01
+#: How far the meter may be off, and where a Redis has lost what functions have said.
+SHARE, SHARE_AFTER_LOSS = 0.01, 0.05
 #: Seconds between the last word of a function, to which it is billed, and its return, on a busy machine: the system
 #: lets it wait for a few time slices while it closes its connections. It is 1 % of a life of two seconds.
 LAST_S = 0.02
@@ -106,11 +106,12 @@ class Outcome:
             or (self.status == "failed" and len(self.struck) > 2 and GIVEN_UP in self.reason)
         )
         allowed = self.last_usd + self.n_lost * UNHEARD_USD
+        share = SHARE if self.is_known else SHARE_AFTER_LOSS
         found = {
             "the cap was passed": self.spent > self.cap + 1e-12,
             "the meter is above the cap": self.metered > self.cap + 1e-12,
-            "the meter is too low": self.is_known and metered < (1 - SHARE) * self.needed - allowed,
-            "the meter is too high": self.is_known and metered > (1 + SHARE) * self.missed + allowed,
+            "the meter is too low": bool(self.metered) and metered < (1 - share) * self.needed - allowed,
+            "the meter is too high": bool(self.metered) and metered > (1 + share) * self.missed + allowed,
             "more than a slice a worker was not spent": self.returns_all and self.slices > 1 + SHARE,
             f"{self.status}: {self.reason}": not is_explained,
         }

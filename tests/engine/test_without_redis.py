@@ -137,6 +137,18 @@ def test_what_is_lost_is_replaced_and_the_bits_stay(victims: list[int]) -> None:
     assert not left_of(traces)
 
 
+@pytest.mark.long
+def test_a_supervisor_that_takes_over_with_a_budget_has_the_money_to_read_the_step_log() -> None:
+    """It was granted what a start costs, made a request for each step at once, and ended at its grant."""
+    run = mlless_nb.train(job(store="storage", workers=2, stop=Stop(steps=600), checkpoint_every=50, budget=1.0))
+    wait_for_step(run, 400)
+    os.kill(function_processes(group_of(run))[-1], signal.SIGKILL)
+    assert run.wait(PATIENCE_S) == "finished", run.reason
+    assert run.history["step"].tolist() == list(range(1, 601))
+    told = [event.text for event in run.telemetry.state.events]
+    assert sum("The supervisor was lost" in text for text in told) == 1
+
+
 OWNER = """
 import sys
 sys.path.insert(0, {tests!r})

@@ -8,7 +8,7 @@ import os
 import select
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 from ...exchange.slots import pid_in
 from .processes import children, is_running
@@ -16,6 +16,8 @@ from .processes import children, is_running
 #: Seconds between two looks at which processes there are, and for how long they are looked for after an invocation: one
 #: that claims its slot later is watched once it has.
 LOOK_S, LOOK_FOR_S = 0.02, 15.0
+#: At least so many times as long as a look takes is waited until the next.
+LOOK_SHARE = 10.0
 
 
 class Exits:
@@ -43,20 +45,26 @@ class Exits:
         self._groups_before: set[int] = set()
         self._group_of: dict[int, int] = {}  # in which group the newest function of a slot was invoked
 
-    def invoked(self, slots: Iterable[int]) -> None:
-        """Functions were invoked for these slots: of each nothing is known until it has been seen there."""
-        now, slots = time.monotonic(), list(slots)
-        self._invoked_at |= dict.fromkeys(slots, now)
+    def invoked(self, invoked_at: Mapping[int, float]) -> None:
+        """Functions were invoked for these slots: of each little is known until it has been seen there.
+
+        ``invoked_at``: by slot, when that was decided, on the monotonic clock; no bill of these began before.
+        """
+        now = time.monotonic()
+        self._invoked_at |= invoked_at
         if not (groups := self._groups()):
             return
         self.began_at = now if self.began_at is None else self.began_at
         with self._lock:
             newest = [group for group in groups if group not in self._groups_before]
             self._groups_before |= set(newest)
-            self._group_of |= dict.fromkeys(slots, newest[-1] if newest else 0)
+            self._group_of |= dict.fromkeys(invoked_at, newest[-1] if newest else 0)
             is_looking, self._look_until = now < self._look_until, now + LOOK_FOR_S
         if has_pidfds() and not is_looking:
-            threading.Thread(target=self._look, name="mlless-exits-look", daemon=True).start()
+            try:
+                threading.Thread(target=self._look, name="mlless-exits-look", daemon=True).start()
+            except RuntimeError:  # the bill does without, and so does the run
+                self._look_until = -math.inf
 
     def note(self, at_work: Mapping[int, str]) -> None:
         """Note the functions that have these slots, see `Coordinator.at_work`."""
@@ -68,17 +76,23 @@ class Exits:
                 self._invoked_at.pop(slot, None)
 
     def at(self, slot: int, began_at: float = math.inf) -> float | None:
-        """When the newest function of ``slot`` exited, on the monotonic clock; None if it lives, or is not known.
+        """When the functions of ``slot`` had exited, on the monotonic clock; None if one lives, or it is not known.
 
-        ``began_at``: when its bill began; before another one was invoked that has not come, it is the one before. One
-        that was never seen is one of those that were invoked with it and never seen either: the last of these counts.
+        ``began_at``: when the bill of the newest one began; before another one was invoked that has not come, it is
+        that of the one before. One that was never seen is one of those that were invoked with it and never seen either:
+        the last of these counts.
         """
-        invoked_at = self._invoked_at.get(slot)
-        if invoked_at is None or began_at < invoked_at:
-            return self._at.get(self._newest.get(slot, 0))
+        invoked_at, newest = self._invoked_at.get(slot), self._newest.get(slot)
+        if newest is not None and (invoked_at is None or began_at < invoked_at or newest not in self._at):
+            return self._at.get(newest)
+        if invoked_at is None:
+            return None
         with self._lock:
-            unseen = self._found.get(self._group_of.get(slot, 0), set()) - self._others
-        return max(map(self._at.__getitem__, unseen)) if unseen and unseen <= self._at.keys() else None
+            group = self._group_of.get(slot, 0)
+            unseen = self._found.get(group, set()) - self._others - {group}
+            n_slots = sum(self._group_of.get(one) == group for one in self._invoked_at)
+        is_known = len(unseen) >= n_slots and unseen <= self._at.keys()
+        return max([*map(self._at.__getitem__, unseen), self._at.get(newest or 0, -math.inf)]) if is_known else None
 
     def _is_known(self, pid: int) -> bool:
         """Whether this is a process of this machine, which is watched then; False if nobody can tell yet."""
@@ -101,13 +115,16 @@ class Exits:
         Else the exit of one that is lost a moment after it has claimed its slot would be known a moment too late.
         """
         while True:
+            began_at = time.monotonic()
+            groups = [group for group in self._groups() if group not in self._at]
             with self._lock:
-                if time.monotonic() >= self._look_until or not self._invoked_at:
+                if began_at >= self._look_until or not self._invoked_at or not groups:
                     self._look_until = -math.inf
                     return
-            for group in self._groups():
+            for group in groups:
                 self._find(group, group)
-            time.sleep(LOOK_S)
+            # With many functions a look takes a while.
+            time.sleep(max(LOOK_S, LOOK_SHARE * (time.monotonic() - began_at)))
 
     def _find(self, pid: int, group: int) -> None:
         """Watch a process of ``group`` and those that it has started."""
@@ -122,6 +139,9 @@ class Exits:
     def _watch(self, pid: int) -> None:
         """Note when this process exits."""
         with contextlib.suppress(OSError, RuntimeError), self._lock:  # the bill does without, and so does the run
+            if pid in self._at and is_running(pid, self._groups()):  # its number is used anew
+                del self._at[pid]
+                self._others.discard(pid)
             if pid not in self._at and pid not in self._watched.values():
                 self._follow(os.pidfd_open(pid), pid)
 

@@ -33,7 +33,7 @@ class UnreportedFunctions:
     def note(self, invocations: Iterable[Invocation]) -> None:
         """Note which of ``invocations`` are successors: others the supervisor misses, and waits for."""
         invocations = list(invocations)
-        self._exits.invoked(one.slot for one in invocations)
+        self._exits.invoked({one.slot: self._launched_at + one.invoked_s for one in invocations})
         self._slots += [one.slot for one in invocations if one.is_successor]
 
     def ends_s(self, ended: Ended) -> list[float]:

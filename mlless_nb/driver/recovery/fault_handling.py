@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import NamedTuple
 
 import redis
@@ -162,7 +163,7 @@ class FaultHandler:
                 return RunOver("every function ended without a final message")
             self._recovery.note()
             self._check_supervisor()
-            self._recovery.replace(self._everybody, "every function was lost")
+            self._replace(self._everybody, "every function was lost")
         except LostData as error:
             return self._restore(self._everybody, str(error))
         except Aborted as error:
@@ -204,9 +205,18 @@ class FaultHandler:
         if workers or troubles:
             causes = [trouble.reason for trouble in troubles if trouble.others or workers in ([], [trouble.slot])]
             reason = causes[0] if causes else _were_lost(workers, self._telemetry.state.step + 1)
-            recovery.replace(lost, reason, goes_back=not all(trouble.is_lost for trouble in troubles))
+            self._replace(lost, reason, goes_back=not all(trouble.is_lost for trouble in troubles))
         else:
             recovery.replace_supervisor()
+
+    def _replace(self, lost: list[int], reason: str, *, goes_back: bool = True) -> None:
+        """As `Recovery.replace`; that the budget does not pay for it is said with what happened."""
+        try:
+            self._recovery.replace(lost, reason, goes_back=goes_back)
+        except Unrecoverable as error:
+            if error.status != "capped":
+                raise
+            raise Unrecoverable(f"{reason}, and {error}", error.status) from None
 
     def _check_supervisor(self) -> None:
         """Raise `Unrecoverable` if no supervisor that was invoked is ever heard.
@@ -234,9 +244,10 @@ class FaultHandler:
         if not launcher.is_local and not self._is_aborted:
             self._recovery.payments.pay_silence(contact.unpaid_s, is_starting=contact.is_starting)
         self._is_aborted = True
+        with contextlib.suppress(Aborted, LostData):
+            for slot in self._recovery.lost():  # the supervisor waits for no word of theirs until their leases are over
+                log.bury(role_of(slot))
         log.abort(str(error), len(self._everybody) - 1, error.status)
-        for slot in self._recovery.dead():  # the supervisor waits for no word of theirs until their leases are over
-            log.bury(role_of(slot))
         is_concluded = not launcher.has_ended() and log.alive([role_of(SUPERVISOR)])[0]
         return None if is_concluded else RunOver(str(error), error.status)
 

@@ -16,10 +16,10 @@ class RestartCounts:
     """How often the function of each slot was lost since the run got further."""
 
     def __init__(self) -> None:
-        self._furthest, self._of_slot = -1, Counter[int]()
+        self._furthest, self._of_slot, self._counted = -1, Counter[int](), Counter[int]()
 
-    def with_these(self, lost: Sequence[int], step: int, reason: str) -> Counter[int]:
-        """The counts with one more restart, for `keep` once it is certain. No slot ``lost``: only data was.
+    def count(self, lost: Sequence[int], step: int, reason: str) -> None:
+        """Count one more restart, for `keep` once it is certain. No slot ``lost``: only data was.
 
         Workers that are lost together may be missed one after another, so each slot has a count of its own.
 
@@ -31,12 +31,11 @@ class RestartCounts:
         if step > self._furthest:
             self._furthest = step
             self._of_slot.clear()
-        counts = self._of_slot + Counter(lost or [SUPERVISOR])
-        n_before = max(counts.values()) - 1
+        self._counted = self._of_slot + Counter(lost or [SUPERVISOR])
+        n_before = max(self._counted.values()) - 1
         if n_before >= MOST_WITHOUT_PROGRESS:
             raise Unrecoverable(f"{reason}; after {n_before} restarts the run is no further than step {step}")
-        return counts
 
-    def keep(self, counts: Counter[int]) -> None:
-        """The restart of these counts takes place."""
-        self._of_slot = counts
+    def keep(self) -> None:
+        """The restart that was counted last takes place."""
+        self._of_slot = self._counted

@@ -107,17 +107,18 @@ class Recovery:
         """Seconds since the run was invoked."""
         return time.monotonic() - self._launched_at
 
-    # -- finding out
-
     def look(self) -> list[int]:
         """The slots whose local processes have died at work, or before; -1 is the supervisor. Raises `LostData`."""
         self.note()
-        # One that settled its budget before it exited was not lost: it is no longer at work, or its successor is.
-        found = self._services.log.at_work(self.dead())
-        lost = [slot for slot, nonce in found.items() if nonce == self._at_work[slot]]
-        return lost + self._early_ends.look(self._seen, self._at_work)
+        return self.lost() + self._early_ends.look(self._seen, self._at_work)
 
-    def dead(self) -> list[int]:
+    def lost(self) -> list[int]:
+        """Those that have died at work since the newest `note`."""
+        # One that settled its budget before it exited was not lost: it is no longer at work, or its successor is.
+        found = self._services.log.at_work(self._dead())
+        return [slot for slot, nonce in found.items() if nonce == self._at_work[slot]]
+
+    def _dead(self) -> list[int]:
         """The slots whose local processes have died since they were at work."""
         died = self._services.launcher.has_died
         return [slot for slot, nonce in self._at_work.items() if died(pid_in(nonce))]
@@ -170,8 +171,6 @@ class Recovery:
     def _is_model_stored(self) -> bool:
         with asked_again():
             return is_model_stored(self._services.launcher.objects, self._of_slot[SUPERVISOR].job_id)
-
-    # -- going on
 
     def replace_supervisor(self) -> None:
         """Invoke the supervisor again; raises `Unrecoverable` if the budget does not pay for it."""
@@ -233,6 +232,7 @@ class Recovery:
         granted = self.payments.reserve_each(replaced)
         if SUPERVISOR in lost:
             self.replace_supervisor()
+        self._counts.keep()
         if workers and not replaced and not goes_back:
             self.let_go(workers)
             return
@@ -259,7 +259,7 @@ class Recovery:
     def restore(self, lost: Sequence[int], reason: str) -> None:
         """As `replace`, after the servers lost the run's data: plan and money are those known here."""
         log, state = self._services.log, self._telemetry.state
-        gone = {*lost, *self.dead()}  # nobody would miss them: the servers have forgotten them
+        gone = {*lost, *self._dead()}  # nobody would miss them: the servers have forgotten them
         self._is_restored = True
         self.on_loss()
         is_stored = self._is_model_stored()  # while nothing is changed yet: the storage may refuse
@@ -267,6 +267,7 @@ class Recovery:
         owed: list[int] = []
         self.payments.pay_requests(owed.append)
         self._services.keep_user()
+        self._counts.keep()
         self._identities = []  # the next look begins anew if a server fails before all of it is done
         log.delete()
         unknown = (self._n_workers + 1) * self._rates.function_nusd(UNKNOWN_S) + self._rates.servers_nusd(UNKNOWN_S)
@@ -336,14 +337,12 @@ class Recovery:
     def _checkpoint(self, reason: str, lost: Sequence[int], most: float = math.inf) -> Checkpoint:
         """The newest whole checkpoint, at ``most`` of this step, that of step 0 if there is none.
 
-        Counts for each of the ``lost`` slots the restarts without progress; ``reason`` is that of this one.
+        Counts for each of the ``lost`` slots the restarts without progress (`RestartCounts`), for this ``reason``.
         """
-        counts = self._counts.with_these(lost, int(self._telemetry.state.step), reason)
+        self._counts.count(lost, int(self._telemetry.state.step), reason)
         job_id = self._of_slot[SUPERVISOR].job_id
         with asked_again():
-            found = newest_whole(self._services.launcher.objects, job_id, most, self._restarts)
-        self._counts.keep(counts)
-        return found
+            return newest_whole(self._services.launcher.objects, job_id, most, self._restarts)
 
     def add_event(self, text: str) -> None:
         """Tell the user what happened."""

@@ -38,7 +38,7 @@ from .leases import SHARE
 from .quorum import Quorum, QuorumState
 from .rounds import StorageRounds
 from .state import JobState
-from .step_log import StepLog
+from .step_log import KEPT_STEPS, StepLog
 
 #: Seconds of the first and of the longest pause between two looks for a frame: on this machine, and elsewhere.
 LOCAL_PAUSES_S, PAUSES_S = (0.0002, 0.01), (0.02, 0.3)
@@ -329,6 +329,11 @@ class StorageCoordinator(Books):
     def read_late(self) -> list[LateArrival]:
         """See `Coordinator`."""
         return self._steps.take_late()
+
+    @property
+    def n_entries(self) -> int:
+        """Entries of the step log, about: each is an object."""
+        return min(self._read(self._freshness_s).latest, KEPT_STEPS)
 
     def read_steps(self, timeout_s: float) -> list[StepEntry]:
         """See `Coordinator`."""

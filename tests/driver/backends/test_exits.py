@@ -7,6 +7,7 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -124,7 +125,7 @@ def test_nothing_is_known_of_a_function_that_was_invoked_and_has_not_been_seen()
     first, second = Function(), Function()
     exits = Exits(lambda: [first.process.pid, second.process.pid])
     exits.note({0: first.nonce})
-    exits.invoked([0, 1])
+    exits.invoked(dict.fromkeys((0, 1), time.monotonic()))
     exits.note({0: first.nonce})
     first.kill()
     time.sleep(0.2)
@@ -139,7 +140,7 @@ def test_a_bill_that_began_before_another_one_was_invoked_is_of_the_one_before()
     function = Function()
     exits, began_at = Exits(lambda: [function.process.pid]), time.monotonic()
     exits.note({0: function.nonce})
-    exits.invoked([0])
+    exits.invoked({0: time.monotonic()})
     function.kill()
     give_up_at = time.monotonic() + PATIENCE_S
     while exits.at(0, began_at) is None:
@@ -175,7 +176,7 @@ def test_one_that_exits_before_anybody_has_seen_its_slot_is_watched_since_it_was
     assert runner.stdout is not None
     exits = Exits(lambda: [runner.pid])
     try:
-        exits.invoked([-1])
+        exits.invoked({-1: time.monotonic()})
         pid = int(runner.stdout.readline())
         give_up_at = time.monotonic() + PATIENCE_S
         while pid not in exits._watched.values():
@@ -199,9 +200,9 @@ def test_one_that_exits_before_anybody_has_seen_its_slot_is_watched_since_it_was
 def test_one_that_never_claimed_its_slot_exited_when_the_last_of_those_did() -> None:
     runner = subprocess.Popen([sys.executable, "-c", FORKS], stdout=subprocess.PIPE, text=True, start_new_session=True)
     assert runner.stdout is not None
-    exits = Exits(lambda: [runner.pid])
+    exits, launched_at = Exits(lambda: [runner.pid]), time.monotonic()
     try:
-        exits.invoked([-1, 0, 1])
+        exits.invoked(dict.fromkeys((-1, 0, 1), launched_at))
         supervisor, one, other = (int(runner.stdout.readline()) for _ in range(3))
         exits.note({-1: nonce_of(supervisor, 0.0)})
         give_up_at = time.monotonic() + PATIENCE_S
@@ -215,6 +216,7 @@ def test_one_that_never_claimed_its_slot_exited_when_the_last_of_those_did() -> 
         assert (exits.at(0), exits.at(1)) == (None, None)  # either may live
         os.kill(other, signal.SIGKILL)
         assert exit_of(exits, 0) == exit_of(exits, 1) > exits._at[one]
+        assert exits.at(0, launched_at) == exits.at(0)  # the bills of the first functions begin with the run
         exits.note({1: nonce_of(one, 0.0)})
         assert exit_of(exits, 0) > exit_of(exits, 1)
         assert exits.at(-1) is None
@@ -222,3 +224,44 @@ def test_one_that_never_claimed_its_slot_exited_when_the_last_of_those_did() -> 
         os.killpg(runner.pid, signal.SIGKILL)
         runner.wait()
         runner.stdout.close()
+
+
+def test_a_successor_that_ended_in_vain_is_not_the_function_that_works_on() -> None:
+    """A run that was concluded then was billed until the successor's end."""
+    function, duplicate = Function(), Function()
+    groups = [function.process.pid]
+    exits = Exits(lambda: groups)
+    exits.note({0: function.nonce})
+    invoked_at = time.monotonic()
+    groups.append(duplicate.process.pid)
+    exits.invoked({0: invoked_at})
+    duplicate.kill()
+    give_up_at = time.monotonic() + PATIENCE_S
+    while exits._at.keys() != {duplicate.process.pid}:
+        assert time.monotonic() < give_up_at
+        time.sleep(0.001)
+    assert (exits.at(0), exits.at(0, invoked_at)) == (None, None)
+    function.kill()
+    while exits._at.keys() != {duplicate.process.pid, function.process.pid}:
+        assert time.monotonic() < give_up_at
+        time.sleep(0.001)
+    assert exits.at(0, invoked_at - 1.0) == exits._at[function.process.pid]
+
+
+def test_who_looks_for_processes_ends_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else many short runs gathered threads: a function that comes and goes between two looks is never seen."""
+    function, before = Function(), set(threading.enumerate())
+    exits = Exits(lambda: [function.process.pid])
+    exits.invoked({0: time.monotonic()})
+    (looking,) = [one for one in set(threading.enumerate()) - before if one.name == "mlless-exits-look"]
+    function.kill()
+    looking.join(PATIENCE_S)
+    assert not looking.is_alive()
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refused_thread)
+        exits.invoked({0: time.monotonic()})  # the bill does without
+
+
+def refused_thread(_: threading.Thread) -> None:
+    """What a system does that has no more threads."""
+    raise RuntimeError("can't start new thread")

@@ -18,7 +18,7 @@ def billed(n_invoked: int | None, *, is_local: bool = False) -> dict[str, int]:
     money = StartingMoney(RATES, 2, is_local)
     unreported = UnreportedFunctions(money, RATES, Exits(list), 0.0)
     for slots, is_successor in (([-1, 0, 1], False), ([0], True), ([1, -1], True)):
-        some: Any = [SimpleNamespace(slot=slot, is_successor=is_successor) for slot in slots]
+        some: Any = [SimpleNamespace(slot=slot, is_successor=is_successor, invoked_s=0.0) for slot in slots]
         unreported.note(some)
     costs = {"workers": 100, "supervisor": 10, "redis": 1}
     return unreported.billed(Ended("finished", "", 9, None, None, costs, 60.0, n_invoked=n_invoked)).costs_nusd

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from driver.recovery.test_recovery import begin, of_three
 
-from mlless_nb.exchange import SUPERVISOR
+from mlless_nb.errors import ServiceError
+from mlless_nb.exchange import SUPERVISOR, MemoryCoordinator
 from mlless_nb.money import Rates, price_profile
 from mlless_nb.money.start import StartingMoney
 
@@ -53,3 +54,37 @@ def test_a_supervisor_that_concludes_does_not_wait_for_the_leases_of_workers_tha
     assert handler.handle(is_due=True) is None  # the supervisor concludes
     assert (invoked, hub.aborted[0]) == ([], "capped")
     assert handler._services.log.alive(["supervisor", "0", "1", "2"]) == [True, False, True, False]
+
+
+def test_a_function_that_was_invoked_in_the_place_of_a_dead_one_is_not_taken_for_dead() -> None:
+    """Its lease was ended, and the driver concluded a run whose supervisor was about to."""
+    handler, hub, invoked = handler_of(2 * (SUPERVISOR_NUSD + WORKER_NUSD), {9, 10})
+    roll_back = hub.roll_back
+
+    def refused(*given: Any) -> Any:
+        MemoryCoordinator(hub, "20-b").claim(SUPERVISOR)
+        MemoryCoordinator(hub, "20-b").renew("supervisor", 60.0)
+        roll_back(*given)
+        return roll_back(*given)  # somebody else restarts the run
+
+    hub.roll_back = refused  # type: ignore[method-assign]
+    assert handler.handle(is_due=True) is None  # the new supervisor concludes
+    assert (invoked, hub.aborted[0]) == ([SUPERVISOR], "failed")
+    assert handler._services.log.alive(["supervisor", "0", "1"]) == [True, False, True]
+
+
+def test_a_message_that_cannot_be_sent_is_no_restart_without_progress() -> None:
+    handler, _, invoked = handler_of(10 * (SUPERVISOR_NUSD + 3 * WORKER_NUSD), {9, 10, 11, 12})
+    send, refused = handler._services.bus.send, iter(range(5))
+
+    def sent(*given: Any) -> None:
+        if next(refused, None) is not None:
+            raise ServiceError("the mailbox is full")
+        send(*given)
+
+    handler._services.bus.send = sent
+    for _ in range(5):
+        with pytest.raises(ServiceError):
+            handler.revive()
+    assert handler.revive() is None
+    assert sorted(invoked) == [SUPERVISOR, 0, 1, 2]
