@@ -43,7 +43,7 @@ class Exits:
         self._found: dict[int, set[int]] = {}  # the processes of each group
         self._others: set[int] = set()  # those of them that are functions of known slots, or have started others
         self._groups_before: set[int] = set()
-        self._group_of: dict[int, int] = {}  # in which group the newest function of a slot was invoked
+        self._group_of: dict[int, int | None] = {}  # in which group the newest function of a slot was invoked
 
     def invoked(self, invoked_at: Mapping[int, float]) -> None:
         """Functions were invoked for these slots: of each little is known until it has been seen there.
@@ -56,9 +56,10 @@ class Exits:
             return
         self.began_at = now if self.began_at is None else self.began_at
         with self._lock:
-            newest = [group for group in groups if group not in self._groups_before]
-            self._groups_before |= set(newest)
-            self._group_of |= dict.fromkeys(invoked_at, newest[-1] if newest else 0)
+            self._group_of |= dict.fromkeys(
+                invoked_at, next((group for group in reversed(groups) if group not in self._groups_before), None)
+            )
+            self._groups_before.update(groups)
             is_looking, self._look_until = now < self._look_until, now + LOOK_FOR_S
         if has_pidfds() and not is_looking:
             try:
@@ -85,14 +86,15 @@ class Exits:
         invoked_at, newest = self._invoked_at.get(slot), self._newest.get(slot)
         if newest is not None and (invoked_at is None or began_at < invoked_at or newest not in self._at):
             return self._at.get(newest)
-        if invoked_at is None:
-            return None
         with self._lock:
-            group = self._group_of.get(slot, 0)
+            group = self._group_of.get(slot)
+            if invoked_at is None or group is None:
+                return None
             unseen = self._found.get(group, set()) - self._others - {group}
             n_slots = sum(self._group_of.get(one) == group for one in self._invoked_at)
-        is_known = len(unseen) >= n_slots and unseen <= self._at.keys()
-        return max([*map(self._at.__getitem__, unseen), self._at.get(newest or 0, -math.inf)]) if is_known else None
+            if len(unseen) < n_slots or not unseen <= self._at.keys():
+                return None
+            return max(self._at[pid] for pid in (*unseen, newest) if pid is not None)
 
     def _is_known(self, pid: int) -> bool:
         """Whether this is a process of this machine, which is watched then; False if nobody can tell yet."""

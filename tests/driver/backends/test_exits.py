@@ -117,7 +117,8 @@ def test_nothing_is_known_of_processes_of_another_machine() -> None:
     exits.note({0: function.nonce})
     function.kill()
     exits.note({1: nonce_of(function.process.pid, 1.0)})
-    assert (exits.at(0), exits.at(1), exits.at(2)) == (None, None, None)
+    exits.invoked(dict.fromkeys((0, 1, 2, 3), time.monotonic()))
+    assert [exits.at(slot) for slot in range(4)] == [None, None, None, None]
 
 
 def test_nothing_is_known_of_a_function_that_was_invoked_and_has_not_been_seen() -> None:
