@@ -12,8 +12,8 @@ from typing import Any
 from ..bus import Bus
 from ..bus.messages import HANDED_OVER, Invocation, Left, Message
 from ..bus.recorded import recorded
-from ..errors import DecodeError
-from ..exchange import LostData
+from ..errors import DecodeError, ServiceError
+from ..exchange import Aborted, LostData
 from ..exchange.factory import JobCoordinator, leave, open_coordinator, request_margin_nusd, slice_s
 from ..exchange.protocol import key_prefix
 from ..exchange.slots import nonce_of, place_of
@@ -122,7 +122,8 @@ def _run(invocation: Message, storage: Any) -> str:
                 if invocation.is_successor:
                     lease.start()
                 if invocation.role == "supervisor" and invocation.invoked_s and isinstance(log, StorageCoordinator):
-                    prepaid.buy_reads(log.n_entries, log.reserve)  # it takes over, and reads the step log first
+                    with contextlib.suppress(ServiceError, LostData, Aborted):  # who reads meets the same error
+                        prepaid.buy_reads(log.count_log(), log.reserve)  # it takes over
                 inviting = invite(invocation, objects, run_function)
                 act = _supervise if invocation.role == "supervisor" else work
                 last = act(invocation, log, bus, objects, prepaid)

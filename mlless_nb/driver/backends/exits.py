@@ -84,9 +84,9 @@ class Exits:
         the last of these counts.
         """
         invoked_at, newest = self._invoked_at.get(slot), self._newest.get(slot)
-        if newest is not None and (invoked_at is None or began_at < invoked_at or newest not in self._at):
-            return self._at.get(newest)
         with self._lock:
+            if newest is not None and (invoked_at is None or began_at < invoked_at or newest not in self._at):
+                return self._at.get(newest)
             group = self._group_of.get(slot)
             if invoked_at is None or group is None:
                 return None
@@ -118,8 +118,8 @@ class Exits:
         """
         while True:
             began_at = time.monotonic()
-            groups = [group for group in self._groups() if group not in self._at]
             with self._lock:
+                groups = [group for group in self._groups() if group not in self._at]
                 if began_at >= self._look_until or not self._invoked_at or not groups:
                     self._look_until = -math.inf
                     return
@@ -141,11 +141,12 @@ class Exits:
     def _watch(self, pid: int) -> None:
         """Note when this process exits."""
         with contextlib.suppress(OSError, RuntimeError), self._lock:  # the bill does without, and so does the run
-            if pid in self._at and is_running(pid, self._groups()):  # its number is used anew
-                del self._at[pid]
-                self._others.discard(pid)
-            if pid not in self._at and pid not in self._watched.values():
+            is_new = pid in self._at and is_running(pid, self._groups())  # its number is used anew
+            if pid not in self._watched.values() and (is_new or pid not in self._at):
                 self._follow(os.pidfd_open(pid), pid)
+                if is_new:
+                    del self._at[pid]
+                    self._others.discard(pid)
 
     def _follow(self, pidfd: int, pid: int) -> None:
         """Have the thread wait for this one, too."""

@@ -201,10 +201,9 @@ class Recovery:
 
     def _invocation(self, slot: int, granted: int, run_s: float) -> Invocation:
         """That of another function for ``slot``. A supervisor learns how old the others are: RabbitMQ tells it once."""
-        has_cap = self._telemetry.state.budget_usd is not None
         begun = [[other, at_s] for other, at_s in self._begun_s.items() if slot == SUPERVISOR and other >= 0]
         one = dataclasses.replace(self._of_slot[slot], granted_nusd=granted, invoked_s=run_s)
-        return dataclasses.replace(one, has_cap=has_cap, begun=begun)
+        return dataclasses.replace(one, has_cap=self._telemetry.state.budget_usd is not None, begun=begun)
 
     def replace(self, lost: Sequence[int], reason: str, *, goes_back: bool = True) -> None:
         """Go on from the newest checkpoint, with new functions for the ``lost`` ones.
@@ -244,7 +243,7 @@ class Recovery:
         left = set[int]()
         with contextlib.suppress(redis.ConnectionError, redis.TimeoutError, ServiceError):  # nobody decides it again
             left = log.settled(self._plan.active(step + 1, self._n_workers)) - set(replaced)
-        self._go_on(replaced, granted, reason)
+        self._go_on(replaced, granted, reason, self._run_s)
         if left and not self.is_over():
             self.replace(sorted(left), f"worker {min(left)} had just ended")
 
@@ -286,17 +285,20 @@ class Recovery:
             replaced = []  # their work is done
             self.add_event(f"The run's last steps may be missing in its history after step {self._telemetry.n_rows}")
         granted = self.payments.reserve_each(replaced)
+        if SUPERVISOR in gone:  # all is paid before anybody is told
+            self.payments.reserve_supervisor(run_s, state.time_s)
         self._tell_replaced(replaced, run_s, is_restored=True)  # before another supervisor begins without the past
         if SUPERVISOR in gone:
             self.replace_supervisor()
-        self._go_on(replaced, granted, reason, is_restored=True)
+        self._go_on(replaced, granted, reason, run_s, is_restored=True)
         self._identities = identities
         self._telemetry.update(time_s=run_s)
 
-    def _go_on(self, replaced: list[int], granted: dict[int, int], reason: str, *, is_restored: bool = False) -> None:
-        """Invoke functions for ``replaced`` slots, and tell the supervisor and the user."""
-        run_s, step = self._run_s, self.restart.step
-        self._restarts.append((self.restart.number, step))
+    def _go_on(
+        self, replaced: list[int], granted: dict[int, int], reason: str, run_s: float, *, is_restored: bool = False
+    ) -> None:
+        """Invoke functions for ``replaced`` slots, and tell supervisor and user; they are billed from ``run_s``."""
+        self._restarts.append((self.restart.number, self.restart.step))
         self._seen.difference_update(replaced)
         self._ended.difference_update(replaced)
         self._begun_s |= dict.fromkeys(replaced, run_s)
@@ -307,7 +309,7 @@ class Recovery:
         if not is_restored:
             self._tell_replaced(replaced, run_s)
         what = f"; worker{'s' * (len(replaced) > 1)} {', '.join(map(str, replaced))} replaced" if replaced else ""
-        where = f"from step {step}" if step else "from the start"
+        where = f"from step {self.restart.step}" if self.restart.step else "from the start"
         self.add_event(f"{reason[:1].upper()}{reason[1:]}{what}; training goes on {where}")
 
     def _tell_replaced(self, replaced: list[int], run_s: float, *, is_restored: bool = False) -> None:
@@ -340,9 +342,8 @@ class Recovery:
         Counts for each of the ``lost`` slots the restarts without progress (`RestartCounts`), for this ``reason``.
         """
         self._counts.count(lost, int(self._telemetry.state.step), reason)
-        job_id = self._of_slot[SUPERVISOR].job_id
         with asked_again():
-            return newest_whole(self._services.launcher.objects, job_id, most, self._restarts)
+            return newest_whole(self._services.launcher.objects, self._of_slot[SUPERVISOR].job_id, most, self._restarts)
 
     def add_event(self, text: str) -> None:
         """Tell the user what happened."""

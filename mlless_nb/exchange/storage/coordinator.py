@@ -38,7 +38,7 @@ from .leases import SHARE
 from .quorum import Quorum, QuorumState
 from .rounds import StorageRounds
 from .state import JobState
-from .step_log import KEPT_STEPS, StepLog
+from .step_log import StepLog
 
 #: Seconds of the first and of the longest pause between two looks for a frame: on this machine, and elsewhere.
 LOCAL_PAUSES_S, PAUSES_S = (0.0002, 0.01), (0.02, 0.3)
@@ -330,10 +330,9 @@ class StorageCoordinator(Books):
         """See `Coordinator`."""
         return self._steps.take_late()
 
-    @property
-    def n_entries(self) -> int:
-        """Entries of the step log, about: each is an object."""
-        return min(self._read(self._freshness_s).latest, KEPT_STEPS)
+    def count_log(self) -> int:
+        """Objects of the step log, by a listing: one that takes over reads them all."""
+        return self._steps.count()
 
     def read_steps(self, timeout_s: float) -> list[StepEntry]:
         """See `Coordinator`."""

@@ -88,6 +88,11 @@ class StepLog:
         self._note(0, 1)
         self._storage.objects.put(f"{self._folder}late/{arrival.step}-{arrival.rank}", struct.pack("<d", arrival.at_s))
 
+    def count(self) -> int:
+        """Its objects, also those of steps that were taken before a restart, by two listings."""
+        self._note(0, 2)
+        return sum(len(self._storage.objects.list(f"{self._folder}{kind}/")) for kind in ("steps", "late"))
+
     def read(self, timeout_s: float) -> list[StepEntry]:
         """The entries after those that were read, see `Coordinator.read_steps`."""
         give_up_at = time.monotonic() + timeout_s

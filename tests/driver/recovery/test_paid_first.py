@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from driver.recovery.test_recovery import begin, of_three
+from driver.recovery.test_recovery import begin, heard, of_three
 
+from mlless_nb.driver.recovery.unrecoverable import Unrecoverable
 from mlless_nb.errors import ServiceError
 from mlless_nb.exchange import SUPERVISOR, MemoryCoordinator
 from mlless_nb.money import Rates, price_profile
@@ -88,3 +89,23 @@ def test_a_message_that_cannot_be_sent_is_no_restart_without_progress() -> None:
             handler.revive()
     assert handler.revive() is None
     assert sorted(invoked) == [SUPERVISOR, 0, 1, 2]
+
+
+@pytest.mark.parametrize("can_pay", [True, False])
+def test_nobody_is_told_of_functions_that_are_not_invoked_for_lost_data(can_pay: bool) -> None:
+    """The lost ones were billed until then, after the run's end: the budget did not pay for the supervisor."""
+    handler, hub, invoked = handler_of(10 * (SUPERVISOR_NUSD + WORKER_NUSD), {9, 10, 11, 12})
+    said = heard(handler)
+    recovery = handler._recovery
+    handler._telemetry.update(budget_usd=None)
+    hub.lose()
+    if not can_pay:
+        recovery.payments.reserve_supervisor = refused_supervisor
+    assert (handler.handle(is_due=True) is None) is can_pay
+    assert sorted(invoked) == ([SUPERVISOR, 0, 1, 2] if can_pay else [])
+    assert [slots for _, _, slots in said if slots] == ([[0, 1, 2], [SUPERVISOR]] if can_pay else [])
+
+
+def refused_supervisor(*_: float) -> int:
+    """What a budget says that does not pay for a supervisor."""
+    raise Unrecoverable("the budget does not pay for invoking the supervisor again", "capped")
