@@ -214,14 +214,15 @@ class Driver:
         self._contact = Contact(self._services, invocations[0].lease_s)
         self._causes = Causes(self._services.launcher, job.memory_mb)
         self._unreported = UnreportedFunctions(plan.money, plan.rates, self._services.launcher.exits, self._launched_at)
-        self._invoke(plan.invoked_here(invocations))
-        self._is_launched, services, telemetry = True, self._services, self.run.telemetry
+        services, telemetry = self._services, self.run.telemetry
         known = plan.money, plan.rates, telemetry, self._launched_at
         self._attending = Attending(services, self._commands, self._receive, self._is_leaving)
         recovery = Recovery(services, invocations, *known, self._invoke, self._attending.pause)
         recovery.on_loss = self._feed.costs.lose_past
         parts = services, recovery, self._contact, telemetry
         self._fault_handler = FaultHandler(*parts, job.workers, job.sync.staleness, self._causes)
+        self._invoke(plan.invoked_here(invocations))  # last: from now on a server may fail
+        self._is_launched = True
 
     def _invoke(self, invocations: list[Invocation]) -> None:
         """Invoke functions, and make sure that they end if this process is killed."""

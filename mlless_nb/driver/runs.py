@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import functools
 import os
+import signal
 import threading
 import time
 import uuid
@@ -103,6 +104,10 @@ class _Start:
             self.driver.run.stop()
 
     def _run(self) -> None:
+        if hasattr(signal, "pthread_sigmask"):
+            # Ctrl-C, or a kernel's interrupt, reaches the whole process group. It is for the main thread; Lithops
+            # starts processes of this group, too, which would end: processes inherit what their thread blocks.
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             driver = self._make_ready()
         except BaseException as error:

@@ -9,6 +9,8 @@ import time
 from functools import partial
 from typing import Any
 
+import redis
+
 from ..bus import Bus
 from ..bus.messages import HANDED_OVER, Invocation, Left, Message
 from ..bus.recorded import recorded
@@ -217,6 +219,8 @@ def _supervise(
             from ..supervisor.loop import Supervisor  # here, since workers do not need it and start sooner without
 
             supervisor = Supervisor(invocation, log, recording, objects, prepaid)
+        except (redis.ConnectionError, redis.TimeoutError, ServiceError):
+            raise  # a server fails: another one is invoked
         except Exception as error:
             log.abort(f"the supervisor could not start: {type(error).__name__}: {error}", invocation.n_workers)
             raise

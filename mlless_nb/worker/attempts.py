@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+import redis
+
 from ..bus import Bus
 from ..bus.messages import Invocation, Left, Message, Trouble
 from ..exchange import Aborted, Coordinator, Fenced, LostData, Restart, Restarted
@@ -73,10 +75,10 @@ def _beginning(invocation: Invocation, log: Coordinator, restart: Restart) -> Re
 def _worker(
     invocation: Invocation, log: Coordinator, bus: Bus, objects: ObjectStore, prepaid: Prepaid, restart: Restart
 ) -> Worker:
-    """The worker; a failure to make one ends the run."""
+    """The worker; a failure to make one ends the run, unless a server fails or has lost the run's data."""
     try:
         return Worker(invocation, log, bus, objects, prepaid, restart=restart)
-    except (Aborted, Restarted):
+    except (Aborted, Restarted, LostData, redis.ConnectionError, redis.TimeoutError):
         raise
     except Exception as error:
         raise Aborted(f"worker {invocation.slot} could not start: {type(error).__name__}: {error}") from error
