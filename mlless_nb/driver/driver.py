@@ -335,7 +335,7 @@ class Driver:
             known = rates, self._launched_at, self._invocation, aborted, failure, plan
             ended = teardown.conclude(self._services, *known)
             if is_concluded := ended is not failure:
-                ended = self._feed.costs.at_least(ended, self._unreported.ends_s(ended))
+                ended = self._unreported.at_most(self._feed.costs.at_least(ended, self._unreported.lived_s))
             self._feed.tells = False  # some of the following events were shown already
             with contextlib.suppress(Exception):
                 self._receive_rest()

@@ -48,7 +48,7 @@ from .protocol import (
     RoundRequest,
 )
 from .redis.coordinator import RedisCoordinator
-from .restarts import FROM_THE_START, Aborted, Fenced, LostData, Restart, Restarted
+from .restarts import FROM_THE_START, Aborted, Fenced, LostData, Restart, Restarted, RoundEnded
 from .slots import SUPERVISOR
 from .step_report import LateArrival, StepEntry
 
@@ -74,6 +74,7 @@ __all__ = [
     "RedisCoordinator",
     "Restart",
     "Restarted",
+    "RoundEnded",
     "RoundRequest",
     "StepEntry",
     "choose_pattern",

@@ -27,9 +27,9 @@ SLOT_POLL_S = 0.02
 
 #: Most reads and writes of one function beside those of its frames, at its start and at its end, and reads for each
 #: worker of the run: claim, leases, messages, budget.
-FUNCTION_GETS, FUNCTION_PUTS, GETS_A_WORKER = 20, 10, 8
+FUNCTION_GETS, FUNCTION_PUTS, GETS_A_WORKER = 20, 11, 8
 #: Writes that a function may make beyond its grant, before it has asked for more: they are reserved, too.
-MARGIN_PUTS = 8
+MARGIN_PUTS = 11
 
 JobCoordinator = RedisCoordinator | StorageCoordinator
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from .protocol import Arrival, Closing, Exchanged, Frame, RoundRequest
+from .restarts import RoundEnded
 
 
 class Exchanges(Protocol):
@@ -26,10 +27,14 @@ def exchange_in_parts(log: Exchanges, part: RoundRequest, pay: Callable[[], None
     """A round as three calls, for backends without a shorter way."""
     arrival = log.publish(part)
     published_at, closing = time.monotonic(), arrival.closing
-    if not arrival.is_complete:
-        closing = log.wait(part, pay)
-    complete_at = time.monotonic()
-    slots = closing.slots if closing is not None else None
-    frames = log.frames(part, slots) if part.read_slots(slots) else []
+    try:
+        if not arrival.is_complete:
+            closing = log.wait(part, pay)
+        complete_at = time.monotonic()
+        slots = closing.slots if closing is not None else None
+        frames = log.frames(part, slots) if part.read_slots(slots) else []
+    except RoundEnded as error:
+        error.keep_grant(arrival.granted_nusd)
+        raise
     counted, following = (part.publishers, 0) if closing is None else closing
     return Exchanged(arrival, frames, published_at, complete_at, counted, following)

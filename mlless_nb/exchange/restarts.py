@@ -5,7 +5,17 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Aborted(Exception):  # noqa: N818 - it is how a run ends, not a mistake
+class RoundEnded(Exception):  # noqa: N818 - it is news, not a mistake
+    """A round was not completed. ``granted_nusd``: money, nano-dollars, that its worker was granted in it."""
+
+    granted_nusd = 0
+
+    def keep_grant(self, nusd: int) -> None:
+        """The round had granted ``nusd``: the worker has heard nothing of it, and is to spend or to return it."""
+        self.granted_nusd = nusd
+
+
+class Aborted(RoundEnded):
     """The run was aborted; the message is the reason, ``status`` the run's status."""
 
     def __init__(self, reason: str, status: str = "failed") -> None:
@@ -19,6 +29,9 @@ class Fenced(Aborted):
 
 class LostData(Aborted):
     """Data of the run is missing from a server. The run can go on from a checkpoint, if the driver is there."""
+
+    def keep_grant(self, nusd: int) -> None:
+        """Nothing: that the money was reserved may be gone with the data."""
 
 
 class Restart(NamedTuple):
@@ -38,8 +51,11 @@ class Restart(NamedTuple):
 FROM_THE_START = Restart()
 
 
-class Restarted(Exception):  # noqa: N818 - it is news, not a mistake
+class Restarted(RoundEnded):
     """The run goes on from a checkpoint: the rounds of this worker are those of an earlier restart."""
+
+    def keep_grant(self, nusd: int) -> None:
+        """Nothing: the run's data may have been lost and restored meanwhile, without what was reserved in the round."""
 
     def __init__(self, restart: Restart) -> None:
         super().__init__(f"the run goes on from step {restart.step}")

@@ -6,6 +6,8 @@ import contextlib
 import uuid
 
 SUPERVISOR = -1
+#: The first part of refunds that do not settle the slot's money, since another function has the slot.
+UNUSED = 1 << 30
 
 
 def role_of(slot: int) -> str:
@@ -21,7 +23,7 @@ def successor_of(slot: int) -> str:
 def place_of(slot: int, invoked_s: float) -> int:
     """What a function claims first that was invoked for ``slot`` ``invoked_s`` seconds after the run; below all slots.
 
-    A platform may start it twice, with the money for one.
+    A platform may start it twice, with the money for one. The claim stays when the slot is given to another function.
     """
     return SUPERVISOR - 1 - ((round(1000 * invoked_s) << 20) + slot - SUPERVISOR)
 

@@ -6,6 +6,7 @@ import contextlib
 import os
 import threading
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -42,6 +43,9 @@ from .succession import await_slot, unused_by
 
 #: Writes to the storage by which a function ends, without a Redis.
 LAST_PUTS = 2
+#: What a function's age is taken for more than it is, at most, seconds: it is told in steps of 10 ms, and processes
+#: take a moment to exit.
+AGE_MARGIN_S = 0.02
 #: Longest wait for data that is lost while a function starts, seconds (as the driver's `UNKNOWN_S`), and between polls.
 RESTORED_S, RESTORED_POLL_S = 2.0, 0.05
 
@@ -106,9 +110,10 @@ def _run(invocation: Message, storage: Any) -> str:
         prepaid = _prepaid(invocation, rates, log, objects, store)
         if not _begin(invocation, log, prepaid, objects, nonce):
             return ""  # another invocation with the same payload is running
-        last_call = partial(_abort_run, invocation, objects, log)
+        last_call: Callable[[], None] = partial(_abort_run, invocation, objects, log)
         if not invocation.redis_urls:
-            objects.on_request = RequestGate(prepaid, last_call)
+            objects.on_request = gate = RequestGate(prepaid, last_call)
+            last_call = gate.call
 
         def give_back(nusd: int, part: int) -> None:
             log.refund(nusd, invocation.slot, part)
@@ -164,22 +169,23 @@ def _begin(invocation: Invocation, log: JobCoordinator, prepaid: Prepaid, object
     """Claim the slot, if it is not waited for, and learn of the budget; False if another function is there.
 
     If that was invoked for itself, the money of this one is returned; if both have the money for one, what this one has
-    spent is booked. Data that is lost meanwhile is waited for: the driver restores it, and counts the time as spent.
+    spent is booked, also if the other one is lost by now. Data that is lost meanwhile is waited for: the driver
+    restores it, and counts the time as spent.
     """
     slot, give_up_at = invocation.slot, time.monotonic() + RESTORED_S
-    is_later = invocation.invoked_s > 0  # there is only one invocation of the slot before
     while True:
         try:
-            if is_later and not log.claim(place_of(slot, invocation.invoked_s)):
+            if not log.claim(place_of(slot, invocation.invoked_s)):
                 second_start.book(invocation, log, prepaid, objects, nonce)
                 return False
             if not invocation.is_successor and not log.claim(slot):
-                if is_later:
+                if invocation.invoked_s:
                     # One that came too late may have spent more than its grant, and then the rest is below 0: what is
                     # spent counts as reserved even if that is above the cap, so that the others get no more.
                     log.refund(prepaid.rest_nusd(prepaid.alone_nusd), slot, unused_by(invocation))
                 else:  # or it comes so late that another one was invoked, while its grant stays reserved
-                    second_start.book(invocation, log, prepaid, objects, nonce)
+                    tells = second_start.carries_it_out(invocation, log)
+                    second_start.book(invocation, log, prepaid, objects, nonce, tells=tells)
                 return False
             # What was granted for a slow start is that of the function which has the slot, not of its successor.
             granted_nusd = 0 if invocation.is_successor else log.start_grant(slot)
@@ -259,9 +265,11 @@ def _rates(invocation: Invocation) -> Rates:
 def _prepaid(
     invocation: Invocation, rates: Rates, log: JobCoordinator, objects: ObjectStore, store: FrameStore | None
 ) -> Prepaid:
-    began, invoked_at_s = time.monotonic(), invocation.launched_at_s + invocation.invoked_s
-    # Until the runtime was started nothing was billed.
-    late_s = min(max(log.now_s() - invoked_at_s, 0.0), billed_s())
+    asked, now_s = time.monotonic(), log.now_s()
+    began = time.monotonic()
+    since_s, answered_s = now_s - invocation.launched_at_s - invocation.invoked_s, began - asked
+    # The answer may be as old as the request. Until the runtime was started nothing was billed.
+    late_s = min(max(since_s, 0.0) + answered_s, billed_s()) + min(answered_s, AGE_MARGIN_S)
     # They are made after the bill: the last message, and what returns the money.
     last_puts = 0 if invocation.redis_urls else LAST_PUTS
     margin_nusd = 0 if invocation.redis_urls else request_margin_nusd(rates)

@@ -10,13 +10,11 @@ from ..bus import Bus
 from ..bus.messages import Invocation, Ready
 from ..exchange import Coordinator, LostData, Restart
 from ..exchange.factory import slot_pauses_s
-from ..exchange.slots import role_of, successor_of
+from ..exchange.slots import UNUSED, role_of, successor_of
 from ..exchange.storage.rounds import GROWTH
 
 #: Longest wait for the slot, seconds.
 PATIENCE_S = 120.0
-#: The first part of refunds that do not settle the slot's money, since another function has the slot.
-UNUSED = 1 << 30
 
 
 def unused_by(invocation: Invocation) -> int:

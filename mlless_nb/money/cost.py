@@ -12,6 +12,8 @@ from .store_use import StoreUse
 COMPONENTS = ("workers", "supervisor", "redis", "broker", "storage")
 #: The component of functions that prepare stored files, their requests and the servers' seconds meanwhile.
 PREPARATION = "preparation"
+#: The components that are functions.
+FUNCTIONS = "supervisor", "workers"
 
 
 class Cost(Mapping[str, float]):

@@ -14,6 +14,7 @@ from ..exchange import (
     Frame,
     FrameKey,
     MemoryCoordinator,
+    RoundEnded,
     RoundRequest,
     StepEntry,
 )
@@ -151,7 +152,12 @@ class SimulatedCoordinator(MemoryCoordinator):
         """See `Coordinator`; one write, as with one server."""
         gathering = self._hub.gathering(part.round_id)
         reader = self._send(part, reads=True)
-        self._await(reader, pay)
+        try:
+            self._await(reader, pay)
+        except RoundEnded as error:
+            if reader.arrival is not None:
+                error.keep_grant(reader.arrival.granted_nusd)
+            raise
         assert reader.arrival is not None
         assert gathering.complete_at is not None
         complete_at = max(gathering.complete_at + self._latency_s, reader.published_at)

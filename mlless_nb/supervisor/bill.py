@@ -314,8 +314,9 @@ class Bill:
         return self._ended + running + others + self._requests + self._prepared
 
     def state(self, time_s: float) -> dict[str, float]:
-        """Fields of an update: `spent`, since when this supervisor hears, and whether what was before is lost."""
+        """Fields of an update: `spent`, requests in it, since when this supervisor hears, whether the past is lost."""
         known = {"heard_since_s": self.supervisor.own_s, "lacks_past": self.n_invoked is None}
+        known["requests_usd"] = self._requests / NUSD
         return {"spent_usd": self.spent(time_s) / NUSD, **known}
 
     @property

@@ -94,9 +94,8 @@ class Supervisor:
         self._cap_usd: float | None = None  # as of the newest poll, as the next
         self._reserved_usd = 0.0
         self._outgoing, self._outage = Outgoing(bus), ServerOutage(clock)
-        self._due_at = -math.inf  # time of the next update to the driver
         self._checkpoints = CheckpointTimes.of(invocation, self._rates, self._rows.model)
-        self._best_loss, self._followed = math.inf, 0  # lowest validation loss; newest restart that was followed up
+        self._due_at, self._best_loss, self._followed = -math.inf, math.inf, 0  # the last: newest restart looked at
         self._successors = Successors(invocation, log, bus, self._bill, self._late_s)
         is_stored = partial(is_model_stored, objects, invocation.job_id)
         parts = log, bus, self._workers, self._bill, self._policy, self._successors
@@ -141,8 +140,9 @@ class Supervisor:
                 self._outgoing.repeat()
                 self._outage.wait(error)
         is_short = self._rows.step < self._workers.last_step  # a log in the storage is not read twice at once
-        while not self._incoming.is_succeeded and self._read_steps(LAST_STEPS_S if is_short else 0.001):
-            is_short = False
+        with contextlib.suppress(LostData):  # nobody takes them again
+            while not self._incoming.is_succeeded and self._read_steps(LAST_STEPS_S if is_short else 0.001):
+                is_short = False
 
     def _look(self) -> bool:
         """One round of the loop; returns whether to go on."""

@@ -15,12 +15,14 @@ def whole_log(log: Coordinator, rows: StepRows) -> Iterator[list[StepEntry]]:
     """The entries of the step log, which ``rows`` begin with: a log that was restored has not those from the start.
 
     Those after the newest restart come in any case: under bounded staleness the first may come after later ones.
+    Workers that go on may be as quick as the reader: steps that they complete from now on are not waited for.
     """
-    restart, entries = log.restart(), log.read_steps(0.001)  # what was read is not read again if data is lost
+    restart, now_s = log.restart(), log.now_s()
+    entries = log.read_steps(0.001)  # what was read is not read again if data is lost
     rows.begin_at(min([restart.step, *(entry.step - 1 for entry in entries)]))
     while entries:
         yield entries
-        entries = log.read_steps(0.001)
+        entries = log.read_steps(0.001) if entries[-1].at_s < now_s else []
 
 
 def departed(

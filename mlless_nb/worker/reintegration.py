@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ..exchange import Coordinator, RoundRequest
+from ..exchange import Coordinator, RoundEnded, RoundRequest
 from ..exchange.stats import NO_STATS
 from ..kernels import apply_frame, encode_update
 from ..money.budget import Prepaid
@@ -194,6 +194,10 @@ class Reintegration:
         return self._replica.model.metric_value(*total[2:]) if total[3] else math.nan
 
     def _exchange(self, part: RoundRequest) -> list[Any]:
-        done = self._log.exchange(part, self._pay)
+        try:
+            done = self._log.exchange(part, self._pay)
+        except RoundEnded as error:
+            self._prepaid.add(error.granted_nusd)
+            raise
         self._prepaid.add(done.arrival.granted_nusd)
         return done.frames

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..bus.messages import Invocation
-from ..exchange import WAIT_POLL_S, Aborted, Arrival, Coordinator, Exchanged, RoundRequest
+from ..exchange import WAIT_POLL_S, Aborted, Arrival, Coordinator, Exchanged, RoundEnded, RoundRequest
 from ..exchange.stats import NO_STATS
 from ..exchange.step_report import Report
 from ..money.budget import Prepaid
@@ -156,7 +156,11 @@ class StepExchange:
 
     def exchange(self, request: RoundRequest) -> Exchanged:
         """Carry a round out, and take over what its arrival returned."""
-        done = self._log.exchange(request, self.pay)
+        try:
+            done = self._log.exchange(request, self.pay)
+        except RoundEnded as error:
+            self._prepaid.add(error.granted_nusd)
+            raise
         self.read_step = done.arrival.read_step
         self._membership.learn(done.arrival, self.number)
         return done

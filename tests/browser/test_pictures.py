@@ -18,9 +18,9 @@ pytestmark = [pytest.mark.browser, pytest.mark.long]
 
 Open = Callable[[list[str]], Notebook]
 NARROW_PX = 360
-#: For a folder's pictures: theme, and width in pixels.
 #: What a page needs for the whole of a dashboard, pixels: its picture ends with the page.
 TALL = {"width": 1280, "height": 1900}
+#: For a folder's pictures: theme, and width in pixels.
 LOOKS: dict[str, tuple[str, int | None]] = {
     "dark": ("Dark", None),
     "light": ("Light", None),
@@ -98,9 +98,13 @@ BEYOND = """(outputs) => outputs.flatMap((output) => {
     const left = seen(texts).filter((node) => box(node).left < box(output).left - 1);
     return [...out, ...left, ...cut].map((node) => node.textContent.trim() || node.getAttribute("class"));
 })"""
-#: Whether the newest dashboard has the theme, and its charts are drawn as wide as they are.
+#: Gives the newest dashboard a width, and tells whether it has the theme, and its charts are drawn as wide as they are.
+#: JupyterLab may put another one into its place, and does not lay out what is scrolled away: neither is seen at once.
 IS_DRAWN = """([dark, width]) => {
     const root = [...document.querySelectorAll(".mlless")].at(-1);
+    root.style.width = width ? `${width}px` : "";
+    const { top, bottom } = root.getBoundingClientRect();
+    if (bottom < 0 || top > window.innerHeight) root.scrollIntoView();
     const charts = [...root.querySelectorAll(".mlless-plot")];
     return root.classList.contains("dark") === dark && (!width || root.offsetWidth === width)
         && charts.every((one) => one.querySelector("svg").viewBox.baseVal.width === one.clientWidth);
@@ -136,7 +140,6 @@ def test_nothing_of_a_dashboard_is_cut_off(notebook: Open, name: str) -> None:
     wait_for_text(opened, "word", state.word)
     for look, (theme, width) in LOOKS.items():
         opened.theme(theme)
-        dashboard(opened).evaluate("(root, width) => (root.style.width = width ? `${width}px` : '')", width)
         opened.page.wait_for_function(IS_DRAWN, arg=[theme == "Dark", width], timeout=DEADLINE_S * 1000)
         take_picture(dashboard(opened), f"{name}-{look}")
         assert cut_off(opened) == [], look

@@ -33,12 +33,13 @@ def say(**facts: Any) -> None:
 def observe(reporter: Any, lifetime_s: float | None, twice: tuple[float, int] | None) -> None:
     """Report invocations: a function may die before it can say anything. Give functions a lifetime, if there is one.
 
-    Invoke the first function of a slot ``twice``, so many seconds later, as platforms may that deliver at least once.
-    Report what is reserved of the budget, too, once all functions have returned what they did not need, and what of it
-    the driver has kept for its own requests.
+    Invoke the first function of a slot ``twice``, so many seconds later, as platforms may that deliver at least once;
+    but not once the run is over: of that nobody could know, and nobody keeps servers for it. Report what is reserved of
+    the budget, too, once all functions have returned what they did not need, and what of it the driver has kept for its
+    own requests.
     """
     make, invoke, remove = LithopsLauncher.__init__, LithopsLauncher.invoke, teardown.remove_all
-    lock = threading.Lock()
+    lock, is_over = threading.Lock(), threading.Event()
 
     def made(self: LithopsLauncher, *arguments: Any, **options: Any) -> None:
         make(self, *arguments, **options)
@@ -52,13 +53,15 @@ def observe(reporter: Any, lifetime_s: float | None, twice: tuple[float, int] | 
             for group in set(self.process_groups) - known:
                 reporter.say(invoked=group, slots=[*of_slot])
         if twice is not None and not known:
-            again = threading.Timer(twice[0], self.invoke, [[of_slot[twice[1]]]])
+            again = threading.Timer(twice[0], lambda: is_over.is_set() or self.invoke([of_slot[twice[1]]]))
             again.daemon = True
             again.start()
 
     def removed(
         services: Services, run_id: str, remove_objects: Callable[[], None] | None
     ) -> tuple[str, dict[str, int]]:
+        is_over.set()
+
         def told_before() -> None:
             with contextlib.suppress(Exception):  # the server may have lost the run
                 say(reserved=services.log.money()[1] / NUSD)

@@ -66,16 +66,17 @@ def test_workers_go_and_it_is_told_and_recorded(sync: BSP | ISP, scale_in: Scale
     if keeps:
         assert [(one.kind, one.step, one.time_s, one.numbers) for one in again] == known
     else:  # what it has learnt of its own misfit, and of removals, depends on how often it was asked in between
-        for one, (kind, step, time_s, numbers) in zip(again, known[:n_same], strict=False):
+        assert len(again) >= n_same  # it removes the first worker again
+        for one, (kind, step, time_s, numbers) in zip(again[:n_same], known[:n_same], strict=True):
             assert (one.kind, one.step, one.time_s) == (kind, step, time_s)
             rest = {"knee", "n_workers", "loss", "reference", "rest_steps", "rest_s", "rest_usd"} & numbers.keys()
             assert {name: one.numbers[name] for name in rest} == {name: numbers[name] for name in rest}
     # Asked after every step it sees what pays no later than it did at work, where it is asked now and then; what it
-    # has learnt of its misfit, see above, may make it wait if it shrinks minibatches.
+    # has learnt of its misfit, see above, may make it wait if it shrinks minibatches, on a busy machine to the end.
     eager = [one for one in replay(run.id, scale_in) if one.kind == "remove"]
     assert removed[0]["numbers"]["n_workers"] == 4
-    assert eager[0].numbers["n_workers"] == 4 or not keeps
-    assert 1 <= len(eager) <= 3
+    assert not keeps or eager[0].numbers["n_workers"] == 4
+    assert len(eager) <= 3
     assert replay(run.id, ScaleIn.off()) == []
 
 

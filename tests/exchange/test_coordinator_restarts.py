@@ -18,6 +18,7 @@ from mlless_nb.exchange import (
     RedisCoordinator,
     Restart,
     Restarted,
+    RoundEnded,
 )
 from mlless_nb.money.request import BudgetRequest
 
@@ -114,6 +115,28 @@ def test_grants_of_rounds_that_come_again_are_made_again(make: Make) -> None:  #
     second = publish(logs[0], 1, 0, asked).granted_nusd
     assert second > 0
     assert driver.money() == (1000, 100 + first + second)
+
+
+@pytest.mark.parametrize("ends", ["aborted", "restarted", "lost"])
+def test_a_grant_in_a_round_that_is_not_completed_is_told(make: Make, ends: str) -> None:  # noqa: F811
+    driver, logs = make("driver"), three(make)
+
+    def end() -> None:
+        if ends == "aborted":
+            driver.abort("enough", 3)
+        elif ends == "restarted":
+            driver.roll_back(FROM_THE_START, 0, [], 3)
+        else:
+            driver.delete()
+
+    for slot in (0, 1):
+        wanted = replace(part(1, slot), wanted=BudgetRequest(100, 100))
+        with pytest.raises(RoundEnded) as ended:
+            logs[slot].exchange(wanted, end)
+        # After a restart nobody knows whether the data was restored meanwhile, without that reservation.
+        assert ended.value.granted_nusd == (100 if ends == "aborted" and slot == 0 else 0)
+        if slot == 0 and ends != "lost":
+            assert driver.money()[1] == 200  # it stays reserved until the worker returns it
 
 
 def test_an_aborted_run_is_not_restarted(make: Make) -> None:  # noqa: F811

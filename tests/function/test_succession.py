@@ -7,14 +7,14 @@ import math
 import threading
 import uuid
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from engine.threads import Job
 
 from mlless_nb import BSP, PMF, SGD
 from mlless_nb.bus import open_bus
-from mlless_nb.bus.messages import Message, StartedTwice
+from mlless_nb.bus.messages import Invocation, Message, StartedTwice
 from mlless_nb.exchange import FROM_THE_START, MemoryCoordinator, MemoryHub, Restart
 from mlless_nb.exchange.factory import JobCoordinator, open_coordinator
 from mlless_nb.exchange.plan import NO_PLAN
@@ -257,13 +257,47 @@ def test_what_one_that_is_started_twice_has_spent_is_booked_before_it_is_told_an
     assert Message.decode(heard) == StartedTwice(0, rates.function_nusd(3.5))
 
 
-def test_one_whose_slot_another_invocation_has_is_not_told_as_started_twice() -> None:
-    """It came so late that it was replaced."""
+def began(hub: MemoryHub, invocation: Invocation, pid: int, invoked_s: float = 0.0) -> bool:
+    """Whether a function of ``invocation`` begins after two seconds."""
+    rates, log = Rates(price_profile("aws-lambda-x86"), 1769), MemoryCoordinator(hub, nonce_of(pid, invoked_s))
+    prepaid = Prepaid(rates, 10**9, lambda: 2.0, lambda: 0)
+    return entry._begin(invocation, cast(Any, log), prepaid, MemoryObjects(), nonce_of(pid, invoked_s))
+
+
+@pytest.mark.parametrize(("holder_s", "is_told"), [(4.0, False), (0.0, True)])
+def test_one_whose_slot_another_invocation_has_is_not_told_as_started_twice(
+    holder_s: float, is_told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It came so late that it was replaced; unless the claim of its place is lost, with all data of the run."""
     hub = MemoryHub()
     hub.create(None, 0, FROM_THE_START, NO_PLAN)
-    assert MemoryCoordinator(hub, nonce_of(10, 4.0)).claim(0)
+    assert MemoryCoordinator(hub, nonce_of(10, holder_s)).claim(0)
     first = Job(PMF(rank=2), SGD(0.2), BSP(), 2, 12, "mean", {}).invocation(0)
-    log: Any = MemoryCoordinator(hub, nonce_of(11, 0.0))
-    assert not second_start.carries_it_out(first, log)
-    assert not second_start.carries_it_out(dataclasses.replace(first, slot=1), log)
-    assert second_start.carries_it_out(dataclasses.replace(first, invoked_s=4.0), log)
+    first = dataclasses.replace(first, job_id=uuid.uuid4().hex)
+    monkeypatch.setattr(second_start, "open_bus", lambda *_, **__: open_bus("memory://", first.job_id))
+    assert not began(hub, first, 11)
+    assert hub.reserved == Rates(price_profile("aws-lambda-x86"), 1769).function_nusd(2.0)
+    assert len(open_bus("memory://", first.job_id).receive("supervisor", 0.0)) == is_told
+
+
+@pytest.mark.parametrize("slot", [-1, 0])
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_a_second_start_does_not_take_the_slot_of_the_first_one_that_was_lost(
+    slot: int, is_replaced: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It spent the money of the dead once more, which the cap did not know of, and was not on the bill."""
+    hub = MemoryHub()
+    hub.create(None, 0, FROM_THE_START, NO_PLAN)
+    first = Job(PMF(rank=2), SGD(0.2), BSP(), 2, 12, "mean", {}).invocation(0)
+    first = dataclasses.replace(first, slot=slot, job_id=uuid.uuid4().hex, redis_urls=["redis://here"])
+    monkeypatch.setattr(second_start, "open_bus", lambda *_, **__: open_bus("memory://", first.job_id))
+    assert began(hub, first, 10)
+    MemoryCoordinator(hub, "driver").release(slot)
+    replacement = dataclasses.replace(first, invoked_s=3.0)
+    assert not is_replaced or began(hub, replacement, 12, 3.0)
+    assert not began(hub, first, 11)
+    assert is_replaced or began(hub, replacement, 12, 3.0)
+    spent = Rates(price_profile("aws-lambda-x86"), 1769).function_nusd(2.0)
+    assert hub.reserved == spent
+    (heard,) = open_bus("memory://", first.job_id).receive("supervisor", 10.0)
+    assert Message.decode(heard) == StartedTwice(slot, spent)

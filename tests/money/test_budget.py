@@ -7,7 +7,6 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -29,7 +28,6 @@ from mlless_nb.money.grant_watch import LAST_CALL_S, GrantWatch
 from mlless_nb.money.lateness import LATE_MOST_S
 from mlless_nb.money.meter import NUSD
 from mlless_nb.money.request import BudgetRequest
-from mlless_nb.money.request_gate import LAST_CALL_PUTS, RequestGate
 
 #: For a machine that is busy with other things.
 PATIENCE_S = 30.0
@@ -181,31 +179,6 @@ class Watched(Function):
         while (left := set(threading.enumerate()) - self._before) and time.monotonic() < deadline:
             time.sleep(0.01)
         assert not left
-
-
-def test_a_request_beyond_what_is_reserved_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    ends: list[Any] = []
-    monkeypatch.setattr(os, "_exit", ends.append)
-    rates, spent = Rates(price_profile("aws-lambda-x86"), 512), [0]
-    prepaid = Prepaid(rates, 100_000, lambda: 0.0, lambda: spent[0], margin_nusd=50_000)
-    start, kept = prepaid.spent_nusd, rates.requests_nusd(0, LAST_CALL_PUTS)
-    gate = RequestGate(prepaid, lambda: ends.append("last call"))
-    assert prepaid.rest_nusd(start) == 150_000 - start
-    for spent[0] in (100_000, 150_000 - start - kept):
-        gate()
-    assert ends == []
-    for spent[0] in (150_000 - start - kept + 1, 150_000 - start):  # the second one is made by the last call
-        gate()
-    assert ends == ["last call", 75]
-    spent[0] += 1
-    gate()
-    assert ends == ["last call", 75, 75]
-    prepaid.learn(None, 0)
-    gate()  # nothing is to be kept
-    prepaid.learn(1_000_000, 0)
-    prepaid.end()
-    gate()  # the last requests are on the bill in advance
-    assert ends == ["last call", 75, 75]
 
 
 def test_a_function_that_hangs_ends_itself_before_its_money_does(monkeypatch: pytest.MonkeyPatch) -> None:

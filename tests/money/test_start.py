@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -129,3 +130,24 @@ def test_without_a_redis_a_function_has_the_requests_on_its_bill_that_it_makes_a
         billed = dataclasses.replace(invocation, redis_urls=urls)
         function = entry._prepaid(billed, entry._rates(billed), log, MemoryObjects(), None)
         assert function.storage_nusd == function.rates.requests_nusd(0, n_puts)
+
+
+@pytest.mark.parametrize(("pause_s", "margin_s"), [(1.5, entry.AGE_MARGIN_S), (0.004, 0.004)])
+def test_the_answer_of_a_paused_server_is_in_a_function_s_age_once(
+    pause_s: float, margin_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It counted twice: functions that started while a Redis was paused were billed for seconds before they began."""
+    log: Any = MemoryCoordinator(MemoryHub())
+    (_, invocation, *_) = _Simulation(Workload(workers=2), TWO_CORES, 0)._invocations()
+    clock = [100.0]
+
+    def answered() -> float:
+        clock[0] += pause_s
+        return invocation.launched_at_s + invocation.invoked_s + clock[0] - 99.7  # asked 0.3 s after the invocation
+
+    monkeypatch.setattr(log, "now_s", answered)
+    monkeypatch.setattr(entry, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(entry, "billed_s", lambda: clock[0] - 99.75)  # the runtime started 0.05 s after the invocation
+    function = entry._prepaid(invocation, entry._rates(invocation), log, MemoryObjects(), None)
+    clock[0] += 2.0
+    assert function.elapsed_s == pytest.approx(0.25 + pause_s + 2.0 + margin_s)

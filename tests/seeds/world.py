@@ -210,7 +210,7 @@ class World:
             if fault.kind == "restarted":
                 self.hub.identity += "'"
         elif fault.kind == "away":
-            self.network.away_until = self.clock.now + fault.span_s
+            self.network.away_until = max(self.network.away_until, self.clock.now + fault.span_s)
         elif fault.kind == "storage fails":
             self._fails_until = self.clock.now + min(fault.span_s, 2.0)
         elif fault.kind in ("part lost", "part damaged"):

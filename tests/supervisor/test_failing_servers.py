@@ -70,6 +70,22 @@ def test_servers_that_fail_while_a_supervisor_takes_over_are_waited_for(
     assert made._workers.started == {0}
 
 
+def test_steps_that_are_lost_once_all_workers_have_ended_do_not_fail_the_run() -> None:
+    """Nobody takes them again. It failed, "the server has lost steps", though the workers had told how it ended."""
+    made, bus, _ = supervisor(run_of_two())
+    for slot in (0, 1):
+        bus.send("supervisor", Left(slot, 3, 1000, 0, 0.0, 0.0, "finished", "3 steps are done").encode())
+
+    def lost(timeout_s: float) -> list[StepEntry]:
+        if made._workers.have_all_ended:
+            raise lost_once()
+        return []
+
+    made._log.read_steps = lost  # type: ignore[method-assign]
+    ended: Any = made.run()
+    assert (ended.status, ended.reason, ended.step) == ("finished", "3 steps are done", 3)
+
+
 @pytest.mark.parametrize("is_told_again", [True, False])
 def test_messages_that_no_supervisor_has_read_are_not_older_than_the_restart_that_one_has_heard_of(
     is_told_again: bool, monkeypatch: pytest.MonkeyPatch

@@ -95,3 +95,18 @@ def test_a_driver_that_is_gone_as_well_lets_the_limit_count() -> None:
     waiting.there = set()
     with pytest.raises(Aborted):
         waiting.wait(LIMIT_S + 1.0)
+
+
+def test_money_that_was_granted_in_a_round_that_is_aborted_is_the_workers() -> None:
+    """It returned none of it: 0.5 % of a run's cap stayed reserved, and was not spent."""
+    waiting, added = Waiting(), list[int]()
+
+    def aborted(*_: Any) -> Any:
+        error = Aborted("enough", "capped")
+        error.keep_grant(100)
+        raise error
+
+    waiting.exchange._log.exchange, waiting.exchange._prepaid.add = aborted, added.append  # type: ignore[method-assign]
+    with pytest.raises(Aborted, match="enough"):
+        waiting.exchange.exchange(waiting.exchange.round("1", [0, 1], [0, 1], b""))
+    assert added == [100]

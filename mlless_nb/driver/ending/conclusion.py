@@ -127,7 +127,7 @@ class Conclusion:
         """Remove the run's objects; functions of this machine have ended, and others are waited for."""
         if isinstance(log := self._services.log, StorageCoordinator):
             with contextlib.suppress(Exception):  # the bill is then as they have reported
-                self._told_nusd = log.hear_requests()
+                self._told_nusd = log.hear_requests([SUPERVISOR, *range(self._job.workers)], self._rates.requests_nusd)
         # If the supervisor sent the final message, nothing failed and nothing was interrupted, the objects are known.
         is_known = self._set_aside_nusd > 0 and self._ended.status in ("finished", "stopped")
         is_known = is_known and not any(slot == SUPERVISOR for slot, _ in self._ended.unheard)

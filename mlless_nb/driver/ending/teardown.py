@@ -71,7 +71,7 @@ def estimate_bill_nusd(
         exited_at, first_s = exits.at(slot), 0.0 if exits.began_at is None else exits.began_at - launched_at
         if exited_at is None:
             return rates.function_nusd(max(time_s - first_s, 0.0))
-        return rates.lost_nusd(exited_at - launched_at - first_s)
+        return rates.lost_nusd(min(exited_at - launched_at, time_s) - first_s)
 
     # The functions' requests are known only as part of the total cost that the supervisor reported last.
     seconds = (n_workers + 1) * rates.function_nusd(state.time_s) + rates.servers_nusd(state.time_s)
@@ -118,8 +118,11 @@ def failure(
         may_run = is_launched or not services.launcher.is_local
         abort_functions(services, n_workers, said.reason, 2 * LEASE_S if may_run else 0.0)
     # Functions run on until they are known to have ended: each, or all together.
-    gone_at = services.launcher.gone_at or time.monotonic()
-    exits = [services.launcher.exits.at(slot) for slot in (SUPERVISOR, *range(n_workers))]
+    gone_at, slots = services.launcher.gone_at or time.monotonic(), [SUPERVISOR, *range(n_workers)]
+    if is_launched and services.launcher.is_local and not services.redis_urls:
+        with contextlib.suppress(Exception):  # without it each is billed to the exit of the last one
+            services.launcher.exits.note(services.log.at_work(slots))
+    exits = [services.launcher.exits.at(slot) for slot in slots]
     if None not in exits and services.launcher.gone_at:
         gone_at = min(gone_at, max(at for at in exits if at is not None))
     time_s = gone_at - launched_at if is_launched else 0.0
@@ -204,7 +207,7 @@ def conclude(
             most_nusd = services.log.money()[1]
         except LostData:
             return dataclasses.replace(ended, n_invoked=None)  # what functions have said is gone with it
-        return dataclasses.replace(ended, costs_nusd=cut(ended.costs_nusd, most_nusd))
+        return dataclasses.replace(ended, costs_nusd=cut(ended.costs_nusd, most_nusd), most_nusd=most_nusd)
     except Exception:
         return failure
 

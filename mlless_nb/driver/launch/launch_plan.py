@@ -88,7 +88,7 @@ class LaunchPlan:
         self._last_gets = 6
         if not services.redis_urls:  # then its messages and leases are in the storage, too
             self._n_last_puts += 2 + request_dues.PUTS
-            self._last_gets += 2 * job.workers + 1 + request_dues.GETS
+            self._last_gets += 3 * (job.workers + 1) + request_dues.GETS
         self._packing_nusd = (
             self.rates.requests_nusd(6 + self._last_gets, self._n_last_puts + n_puts) + data.preparing_nusd
         )

@@ -160,6 +160,9 @@ class FaultHandler:
             if self._is_unpaid:
                 return RunOver("the budget does not pay for another step", "capped")
             if self._recovery.is_over():
+                plan = self._services.log.read_plan()
+                if plan.stop_status == "capped":  # the budget may not pay for reading the steps, too
+                    return RunOver(plan.stop_reason, plan.stop_status)
                 return RunOver("every function ended without a final message")
             self._recovery.note()
             self._check_supervisor()

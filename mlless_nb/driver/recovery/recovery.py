@@ -120,8 +120,7 @@ class Recovery:
 
     def _dead(self) -> list[int]:
         """The slots whose local processes have died since they were at work."""
-        died = self._services.launcher.has_died
-        return [slot for slot, nonce in self._at_work.items() if died(pid_in(nonce))]
+        return [slot for slot, nonce in self._at_work.items() if self._services.launcher.has_died(pid_in(nonce))]
 
     def note(self) -> None:
         """Note the plan, which `restore` needs, and who is at work. Raises `LostData`."""
@@ -248,7 +247,7 @@ class Recovery:
             self.replace(sorted(left), f"worker {min(left)} had just ended")
 
     def let_go(self, slots: Sequence[int]) -> None:
-        """The lost functions of ``slots`` had done their last steps: nobody goes back, or waits, for them."""
+        """Functions of ``slots`` that have ended had done their last steps: nobody goes back, or waits, for them."""
         # Their own last messages may be lost, or say that they had not heard of the newest restart.
         self._services.bus.send("supervisor", LetGo(self.restart.number, [*slots], self._run_s).encode())
         for slot in slots:
@@ -281,13 +280,14 @@ class Recovery:
         self.payments.reserved_nusd = reserved
         identities = log.identities()
         replaced = [slot for slot in self._to_replace(gone, step, is_restored=True) if slot >= 0]
-        if replaced and is_stored:
-            replaced = []  # their work is done
-            self.add_event(f"The run's last steps may be missing in its history after step {self._telemetry.n_rows}")
+        over, replaced = (replaced, []) if is_stored else ([], replaced)  # the work of those is done
         granted = self.payments.reserve_each(replaced)
         if SUPERVISOR in gone:  # all is paid before anybody is told
             self.payments.reserve_supervisor(run_s, state.time_s)
         self._tell_replaced(replaced, run_s, is_restored=True)  # before another supervisor begins without the past
+        if over:
+            self.add_event(f"The run's last steps may be missing in its history after step {self._telemetry.n_rows}")
+            self.let_go(over)
         if SUPERVISOR in gone:
             self.replace_supervisor()
         self._go_on(replaced, granted, reason, run_s, is_restored=True)

@@ -8,12 +8,12 @@ is added to its bill from then on.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Callable
 from typing import Any
 
 from ...bus.messages import Ended
 from ...money import Rates
-from ...money.cost import cut
+from ...money.cost import FUNCTIONS, PREPARATION, cut
 from ...money.meter import NUSD, to_nusd
 
 
@@ -31,6 +31,7 @@ class ToldCosts:
         self._sender_s: float | None = None  # who has sent the newest word: when its bill began
         self._first_step: int | None = None  # of a sender that has not heard all functions yet
         self._unknown_usd, self._has_lost_past = 0.0, False
+        self._requests_usd = 0.0  # the most that was told of requests
 
     def lose_past(self) -> None:
         """The run's servers have lost what functions have said."""
@@ -42,6 +43,7 @@ class ToldCosts:
         That is known once it has heard a step of all functions: they report what they have requested in all.
         """
         sender_s, lacks_past = state.pop("heard_since_s", None), state.pop("lacks_past", False)
+        self._requests_usd = max(state.pop("requests_usd", 0.0), self._requests_usd)
         if "spent_usd" not in state:
             return
         time_s, spent_usd, step = state["time_s"], state["spent_usd"], state["step"]
@@ -65,23 +67,30 @@ class ToldCosts:
         """A supervisor's final message with what it does not know."""
         return _with_more(ended, to_nusd(self._unknown_usd))
 
-    def at_least(self, ended: Ended, ends_s: Iterable[float]) -> Ended:
+    def at_least(self, ended: Ended, lived_s: Callable[[Ended, float], float]) -> Ended:
         """A final message of the driver's own: if it does not know the past, what was told of that counts, or more.
 
         Parameters
         ----------
         ended : Ended
-        ends_s : iterable of float
-            When the functions whose end was not heard had ended, seconds after the run.
+        lived_s : callable
+            Seconds that all functions have lived since a moment, seconds after the run: `UnreportedFunctions.lived_s`.
         """
         if ended.n_invoked is not None and not self._has_lost_past:
             return ended
         told_s, told_usd, _ = self._told
-        later_usd = sum(self._rates.function_usd_s * max(end_s - told_s, 0.0) for end_s in ends_s)
-        servers = self._rates.servers_by_component(0).keys()
-        own_usd = sum(nusd for component, nusd in ended.costs_nusd.items() if component not in servers) / NUSD
-        past_usd = max(told_usd - self._servers_usd(told_s), 0.0)
-        return _with_more(ended, to_nusd(max(past_usd + later_usd - own_usd, 0.0)))
+        told_s += self._rates.tail_s  # it was told as if all were to return then
+        later_usd = self._rates.function_usd_s * lived_s(ended, told_s)
+        costs, servers = dict(ended.costs_nusd), self._rates.servers_by_component(0).keys()
+        functions = sum(costs.get(name, 0) for name in FUNCTIONS)
+        others = {*servers, *FUNCTIONS, PREPARATION}
+        requests = sum(nusd for name, nusd in costs.items() if name not in others)
+        past_usd = told_usd - self._requests_usd - self._rates.servers_nusd(told_s) / NUSD
+        past_usd -= costs.get(PREPARATION, 0) / NUSD
+        if (untold := to_nusd(self._requests_usd) - requests) > 0:
+            costs["storage"] = costs.get("storage", 0) + untold
+        costs["workers"] = costs.get("workers", 0) + max(to_nusd(max(past_usd, 0.0) + later_usd) - functions, 0)
+        return dataclasses.replace(ended, costs_nusd=cut(costs, ended.most_nusd, "workers"))
 
 
 def _with_more(ended: Ended, nusd: int) -> Ended:

@@ -38,7 +38,7 @@ from ..protocol import (
     RoundRequest,
     frame_key,
 )
-from ..restarts import Aborted, Restart, rounds_prefix
+from ..restarts import Aborted, Restart, RoundEnded, rounds_prefix
 from .arrivals import Arrivals
 from .connection import PATIENCE_S, PAUSES_S, PipelinedConnection
 from .frames import Command, Frames, Search
@@ -228,6 +228,18 @@ class Rounds:
         asking = [self._frames.asking(part, here)] if here else []
         arrival = self._arrive(part, [self._watching(), *asking])
         published_at = time.monotonic()
+        try:
+            frames, complete_at = self._read_round(part, pay, here, is_complete=arrival.is_complete)
+        except RoundEnded as error:
+            error.keep_grant(arrival.granted_nusd)
+            raise
+        return Exchanged(arrival, frames, published_at, complete_at, part.publishers)
+
+    def _read_round(
+        self, part: RoundRequest, pay: Callable[[], None], here: list[int], *, is_complete: bool
+    ) -> tuple[list[Frame], float]:
+        """The frames of a round that this worker has arrived at, and when it was complete; ``here`` were asked for."""
+        peers = part.peers
         woken = self._woken(self._first.read())
         complete_at = time.monotonic()
         frames = self._first.read(views=True) if here else []
@@ -235,12 +247,12 @@ class Rounds:
         if part.round_id.encode() not in woken:
             # The block timed out, or another round woke this worker: wait in a loop, and read the frames afterwards.
             frames = []
-            if not arrival.is_complete:
+            if not is_complete:
                 self._wait(part, pay, woken)
             complete_at = time.monotonic()
         if len(frames) < len(peers) or None in frames:
             frames = self._frames.fetch(part, peers, dict(zip(here, frames, strict=False)))
-        return Exchanged(arrival, frames, published_at, complete_at, part.publishers)
+        return frames, complete_at
 
     def _watching(self) -> Command:
         """The command that blocks until the next wake-up message."""

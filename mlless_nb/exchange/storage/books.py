@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from ...money.request import BudgetRequest
@@ -12,17 +12,18 @@ from ...redaction import scrubbed
 from ...storage.conditional import Conditional
 from ..plan import Plan
 from ..restarts import Aborted, LostData, Restart
-from ..slots import SUPERVISOR, role_of
+from ..slots import SUPERVISOR, UNUSED, role_of
 from ..standing import Standing
+from ..step_report import StepEntry
 from ..stores.storage import StorageStore
 from .leases import Leases
 from .state import GONE, Cell, JobState
+from .step_log import StepLog
 
-#: What requests must cost that nobody knows of, so that one that aborts again writes to tell of them, nano-dollars.
-WORTH_NUSD = 20_000
+#: The share of a function's requests that it need not tell of in a second last call: the bill is known within 1 %.
+UNTOLD_SHARE = 0.005
 #: Longest wait of `Books` for functions that have not settled their money, seconds.
 SETTLE_S = 2.0
-
 #: Leases are read more rarely than the state, by this factor.
 LEASES_FRESH = 3.0
 
@@ -45,10 +46,11 @@ class Books:
         self._freshness_s, self._folder = freshness_s, store.folder
         self._state = Cell(storage, f"{self._folder}state", JobState.decode, self._note, self._sign)
         self._leases = Leases(storage, f"{self._folder}leases/", LEASES_FRESH * freshness_s, self._note)
+        self._steps = StepLog(storage, self._folder, freshness_s / 2, self._note)
         self._claims: dict[int, str] = {}  # that were read
         #: What this function's requests will have cost once it has made one more write, nano-dollars.
         self.requested_nusd: Callable[[], int] | None = None
-        self._is_settled = False  # whether functions were waited for
+        self._is_settled = self._is_last_call = False  # whether functions were waited for; see `speak_for`
 
     @property
     def has_local_objects(self) -> bool:
@@ -59,13 +61,13 @@ class Books:
         self._store.count(n_gets=gets, n_puts=puts)
 
     def speak_for(self, own: Books) -> None:
-        """This is a second coordinator of the function that has ``own``."""
-        self._nonce, self.requested_nusd = own._nonce, own.requested_nusd
+        """This is a second coordinator of the function that has ``own``, for its last call."""
+        self._nonce, self.requested_nusd, self._is_last_call = own._nonce, own.requested_nusd, True
 
     def _sign(self, state: JobState) -> None:
         """Say what the requests cost: those after a function's last message, or of one that is lost, nobody reports."""
         if self.requested_nusd is not None:
-            state.told[self._nonce] = self.requested_nusd()
+            state.note_told(self._nonce, self.requested_nusd(), *self._steps.read_to)
 
     # -- driver
 
@@ -74,10 +76,19 @@ class Books:
         self._await_settled()
         return self._store.clear()
 
-    def hear_requests(self) -> int:
-        """What all functions say that their requests cost, nano-dollars, see `requested_nusd`; once they have ended."""
+    def hear_requests(self, slots: Iterable[int], price: Callable[[int, int], int]) -> int:
+        """What the requests of all functions cost, nano-dollars, by what they say; once they have ended.
+
+        For those of ``slots`` that were killed, see `JobState.note_lost` and `JobState.requests_nusd`.
+        """
         self._await_settled()
-        return sum(self._read().told.values())
+        state = self._read()
+        unsettled = {slot: self._claim_of(slot) for slot in slots if (slot, 0) not in state.refunded}
+        claims = {slot: nonce for slot, nonce in (self._claims | unsettled).items() if nonce is not None}
+        lost = {slot: nonce for slot, nonce in claims.items() if nonce not in state.final}
+        # It is read with money that the lost ones had for their last writes.
+        state.note_lost(lost, self._newest(state) if lost else None)
+        return state.requests_nusd(price, set(claims.values()))
 
     def _await_settled(self) -> None:
         """Wait once for functions of a cloud that are about to return: they still write."""
@@ -177,18 +188,35 @@ class Books:
             if state.aborted is not None:
                 raise Aborted(state.aborted[1], state.aborted[0])
             if state.restart.number == known.number:
+                state.note_lost(lost, newest)
                 state.roll_back(step, replaced, origin)
+                state.restarted_s = self.now_s()
             return state.restart
 
+        lost = {slot: self._claims[slot] for slot in replaced if slot in self._claims}
+        newest = self._newest(self._read()) if lost else None
         restart = self._change(change)
         for slot in replaced:
             self._free(slot)
         return restart
 
+    def _newest(self, state: JobState) -> StepEntry | None:
+        return self._steps.newest(state.latest, state.restarted_s)
+
     def release(self, slot: int) -> None:
         """See `Coordinator`."""
+        if self._claims.get(slot) != self._nonce:
+            self._claims.pop(slot, None)  # it may have been handed over meanwhile
+        nonce = self._claim_of(slot)
+        lost = {slot: nonce} if nonce and nonce != self._nonce else {}
+        newest = self._newest(self._read()) if lost else None
+
+        def change(state: JobState) -> None:
+            state.note_lost(lost, newest)
+            state.release(slot)
+
         try:
-            self._change(lambda state: state.release(slot))
+            self._change(change)
         finally:
             self._free(slot)
 
@@ -196,7 +224,12 @@ class Books:
         """See `Coordinator`."""
         self._claims.pop(slot, None)
         if self._claim_of(slot) == self._nonce:
-            self._change(lambda state: state.hand_over(slot, step))
+
+            def change(state: JobState) -> None:
+                state.hand_over(slot, step)
+                state.final.add(self._nonce)
+
+            self._change(change)
             self._free(slot)
 
     def _free(self, slot: int) -> None:
@@ -228,9 +261,12 @@ class Books:
 
         def change(state: JobState) -> None:
             state.aborted = state.aborted or (status, scrubbed(reason))
-            if self.requested_nusd is not None:  # who aborts may not come to another change
-                untold_nusd = self.requested_nusd() - state.told.get(self._nonce, 0)
-                state.told |= {self._nonce: self.requested_nusd()} if untold_nusd > WORTH_NUSD else {}
+            if self._is_last_call and self.requested_nusd is not None:  # it is told, also if others have aborted before
+                requested_nusd = self.requested_nusd()
+                untold_nusd = requested_nusd - state.told.get(self._nonce, 0)
+                if self._nonce not in state.final or untold_nusd > UNTOLD_SHARE * requested_nusd:
+                    state.told[self._nonce] = requested_nusd
+                    state.final.add(self._nonce)
 
         self._change(change)
 
@@ -263,7 +299,13 @@ class Books:
 
     def refund(self, nusd: int, slot: int, part: int = 0) -> None:
         """See `Coordinator`."""
-        self._change(lambda state: state.give(nusd, slot, part))
+
+        def change(state: JobState) -> None:
+            state.give(nusd, slot, part)
+            if self.requested_nusd is not None and (not part or part >= UNUSED):
+                state.final.add(self._nonce)
+
+        self._change(change)
 
     def set_cap(self, cap_nusd: int) -> bool:
         """See `Coordinator`."""

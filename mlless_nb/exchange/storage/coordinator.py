@@ -30,7 +30,7 @@ from ..protocol import (
     RoundRequest,
     frame_key,
 )
-from ..restarts import FROM_THE_START, Aborted, Fenced, Restart, Restarted, rounds_prefix
+from ..restarts import FROM_THE_START, Aborted, Fenced, Restart, Restarted, RoundEnded, rounds_prefix
 from ..step_report import LateArrival, StepEntry
 from ..stores.storage import StorageStore
 from .books import Books
@@ -38,7 +38,6 @@ from .leases import SHARE
 from .quorum import Quorum, QuorumState
 from .rounds import StorageRounds
 from .state import JobState
-from .step_log import StepLog
 
 #: Seconds of the first and of the longest pause between two looks for a frame: on this machine, and elsewhere.
 LOCAL_PAUSES_S, PAUSES_S = (0.0002, 0.01), (0.02, 0.3)
@@ -78,7 +77,6 @@ class StorageCoordinator(Books):
     ) -> None:
         super().__init__(storage, store, generation, nonce, freshness_s)
         self._looks_ahead = looks_ahead
-        self._steps = StepLog(storage, self._folder, freshness_s / 2, self._note)
         self._rounds = StorageRounds(store, LOCAL_PAUSES_S if storage.has_local_objects else PAUSES_S)
         self._known: JobState | None = None  # the state as this worker saw it last
         self.join(FROM_THE_START)
@@ -133,27 +131,31 @@ class StorageCoordinator(Books):
     def _publish(self, part: RoundRequest, *, is_exchange: bool = False) -> Arrival:
         """Publish. What can wait until the round is complete is left to the rest of an exchange."""
         self._leases.renew(str(part.slot), part.lease_s, SHARE)
-        if self._known is None:
-            self._learn(part)  # whether this invocation may publish at all
+        is_new = self._known is None
+        granted = self._learn(part) if is_new else 0  # whether this invocation may publish at all
         if part.report is not None:
             self._measure()
         # The first publisher raises ``latest`` before its frame can be read: who has read it need not do so, too.
         is_first = part.slot == part.publishers[0]
-        granted = self._learn(part) if is_first else 0
-        if part.is_awaited:
-            self._rounds.put(part)
-        if not is_first and (not is_exchange or part.wanted.nusd > 0):
+        if is_first and not is_new:
             granted = self._learn(part)
-        closing, read_step = None, 0
-        if part.quorum:
-            closing, read_step = self._quorum.arrive(part)
-        is_complete = closing is not None if part.quorum else self._rounds.has_all(part)
-        if is_complete and not part.quorum and not is_exchange:
-            self._complete(part)
-        self._rounds.drop(part)
-        return self._answer(part)._replace(
-            is_complete=is_complete, granted_nusd=granted, closing=closing, read_step=read_step
-        )
+        try:
+            if part.is_awaited:
+                self._rounds.put(part)
+            if not is_first and (not is_exchange or part.wanted.nusd > 0):
+                granted = self._learn(part)
+            closing, read_step = None, 0
+            if part.quorum:
+                closing, read_step = self._quorum.arrive(part)
+            is_complete = closing is not None if part.quorum else self._rounds.has_all(part)
+            if is_complete and not part.quorum and not is_exchange:
+                self._complete(part)
+            self._rounds.drop(part)
+            answer = self._answer(part)
+        except RoundEnded as error:
+            error.keep_grant(granted)
+            raise
+        return answer._replace(is_complete=is_complete, granted_nusd=granted, closing=closing, read_step=read_step)
 
     def _measure(self) -> None:
         """Take the time of a step."""
@@ -278,15 +280,19 @@ class StorageCoordinator(Books):
             return exchange_in_parts(self, part, pay)
         arrival = self._publish(part, is_exchange=True)
         published_at = time.monotonic()
-        if not arrival.is_complete:
-            self.wait(part, pay)
-        complete_at = time.monotonic()
-        if part.slot == part.publishers[0]:
-            self._complete(part)
-        else:
-            self._learn(replace(part, wanted=NO_REQUEST))
-            arrival = arrival._replace(plan=self._answer(part).plan)
-        frames = self._rounds.frames(part, None) if part.peers else []
+        try:
+            if not arrival.is_complete:
+                self.wait(part, pay)
+            complete_at = time.monotonic()
+            if part.slot == part.publishers[0]:
+                self._complete(part)
+            else:
+                self._learn(replace(part, wanted=NO_REQUEST))
+                arrival = arrival._replace(plan=self._answer(part).plan)
+            frames = self._rounds.frames(part, None) if part.peers else []
+        except RoundEnded as error:
+            error.keep_grant(arrival.granted_nusd)
+            raise
         return Exchanged(arrival, frames, published_at, complete_at, part.publishers)
 
     def publish_and_poll(self, part: RoundRequest, keys: Sequence[FrameKey]) -> tuple[Arrival, list[Frame | None]]:

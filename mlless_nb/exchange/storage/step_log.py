@@ -15,6 +15,9 @@ from ..step_report import LateArrival, Report, StepEntry
 KEPT_STEPS = 10_000
 #: Most entries that one call reads.
 MOST_READ = 500
+#: Most steps that one looks back for the newest entry before all are listed: workers see the plan for steps that they
+#: have not taken, and some are ahead of others. A listing costs as much as a dozen reads.
+MOST_BACK = 10
 #: Seconds without the next entry after which a reader lists the entries: it may have come too late for that one. Before
 #: each further listing it waits twice as long.
 LISTED_AFTER_S = 10.0
@@ -66,7 +69,7 @@ class StepLog:
 
     def __init__(self, storage: Conditional, folder: str, pause_s: float, note: Callable[[int, int], None]) -> None:
         self._storage, self._folder, self._pause_s, self._note = storage, folder, pause_s, note
-        self._next, self._looked_at = 1, -1e9
+        self._next, self._looked_at, self._read_to_s = 1, -1e9, 0.0
         self._list_at, self._list_s = time.monotonic() + LISTED_AFTER_S, LISTED_AFTER_S
         self._late: list[LateArrival] = []
         self._known: set[str] = set()  # late arrivals that were read
@@ -93,6 +96,33 @@ class StepLog:
         self._note(0, 2)
         return sum(len(self._storage.objects.list(f"{self._folder}{kind}/")) for kind in ("steps", "late"))
 
+    @property
+    def read_to(self) -> tuple[int, float]:
+        """The newest step that was read, and its time; zeros before the first."""
+        return self._next - 1, self._read_to_s
+
+    def newest(self, last: int, since_s: float) -> StepEntry | None:
+        """The newest entry of the steps up to ``last``, from after ``since_s``; None if none is there, or readable."""
+        least = max(last - MOST_BACK, 0)
+        with contextlib.suppress(ServiceError, DecodeError, KeyError):
+            for step in range(last, least, -1):
+                with contextlib.suppress(KeyError):
+                    if (entry := self._entry(step)).at_s > since_s:
+                        return entry
+            earlier = [step for step in self._listed() if step <= least] if least else []
+            if earlier and (entry := self._entry(max(earlier))).at_s > since_s:
+                return entry
+        return None
+
+    def _entry(self, step: int) -> StepEntry:
+        self._note(1, 0)
+        return decode(step, self._storage.objects.get(f"{self._folder}steps/{step}"))
+
+    def _listed(self) -> list[int]:
+        """The steps that are kept, by a listing."""
+        self._note(0, 1)
+        return [int(key.rpartition("/")[2]) for key in self._storage.objects.list(f"{self._folder}steps/")]
+
     def read(self, timeout_s: float) -> list[StepEntry]:
         """The entries after those that were read, see `Coordinator.read_steps`."""
         give_up_at = time.monotonic() + timeout_s
@@ -115,9 +145,8 @@ class StepLog:
     def _read_on(self) -> list[StepEntry]:
         entries: list[StepEntry] = []
         while len(entries) < MOST_READ:
-            self._note(1, 0)
             try:
-                blob = self._storage.objects.get(f"{self._folder}steps/{self._next}")
+                entry = self._entry(self._next)
             except KeyError:
                 self._looked_at = time.monotonic()
                 if entries or not self._skip():
@@ -127,8 +156,8 @@ class StepLog:
                 if entries:
                     break  # what was read is not read again
                 raise
-            entries.append(decode(self._next, blob))
-            self._next += 1
+            entries.append(entry)
+            self._next, self._read_to_s = self._next + 1, entry.at_s
             self._list_at, self._list_s = time.monotonic() + LISTED_AFTER_S, LISTED_AFTER_S
         return entries
 
@@ -139,8 +168,7 @@ class StepLog:
             return False
         self._list_s *= 2
         self._list_at = now + self._list_s
-        self._note(0, 1)
-        steps = [int(key.rpartition("/")[2]) for key in self._storage.objects.list(f"{self._folder}steps/")]
+        steps = self._listed()
         if max(steps, default=0) < self._next + KEPT_STEPS:
             return False
         self._next = min(step for step in steps if step > self._next)

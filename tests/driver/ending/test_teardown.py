@@ -92,6 +92,23 @@ def test_a_run_whose_functions_were_never_there_is_not_waited_for(monkeypatch: p
     assert pauses == []
 
 
+def test_who_had_which_slot_is_looked_up_before_the_bill() -> None:
+    """Else all functions that nobody has seen in their slots are billed to the exit of the last one."""
+    claims, exited_at = {-1: "7-a-0.0", 0: "8-b-0.0"}, {-1: 108.0, 0: 103.0}
+    noted: dict[int, str] = {}
+    here = services(10**12, abort=lambda *_: None, at_work=lambda slots: claims)
+    here.launcher.exits = SimpleNamespace(
+        began_at=100.0, note=noted.update, at=lambda slot: exited_at[slot] if slot in noted else max(exited_at.values())
+    )
+    here.launcher.is_local, here.launcher.gone_at, here.launcher.has_ended = True, 109.0, lambda: True
+    here.redis_urls = []
+    said = Ended("failed", "the backend refused", 0, None, None, {}, 0.0)
+    ended = teardown.failure(here, RATES, 1, RunState(), said, 100.0, 0, is_launched=True)
+    assert ended.time_s == 8.0
+    assert ended.costs_nusd["workers"] == RATES.lost_nusd(3.0)
+    assert ended.costs_nusd["supervisor"] == RATES.lost_nusd(8.0)
+
+
 @pytest.mark.parametrize("n_failures", [0, 2, 3])
 def test_a_model_is_asked_for_three_times(n_failures: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(teardown, "FETCH_PAUSE_S", 0.0)

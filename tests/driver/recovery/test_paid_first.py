@@ -50,6 +50,19 @@ def test_all_are_invoked_again_once_all_are_paid(are_all_gone: bool) -> None:
     assert sorted(invoked) == [SUPERVISOR, 0, 1, 2]
 
 
+@pytest.mark.parametrize("is_announced", [True, False])
+def test_a_run_that_was_over_before_all_were_lost_ends_as_its_plan_says(is_announced: bool) -> None:
+    """The budget did not pay for reading the steps: it had "failed", though it had come to its cap."""
+    handler, hub, invoked = handler_of(0, {9, 10, 11, 12})
+    if is_announced:
+        hub.announce(stop_after=1, stop_status="capped", stop_reason="the budget is used up")
+    for slot in range(3):
+        MemoryCoordinator(hub, f"{10 + slot}-a").refund(0, slot)
+    over = handler.revive()
+    assert over == (("the budget is used up", "capped") if is_announced else (over.reason, "failed"))
+    assert not invoked
+
+
 def test_a_supervisor_that_concludes_does_not_wait_for_the_leases_of_workers_that_have_died() -> None:
     handler, hub, invoked = handler_of(0, {10, 12})
     assert handler.handle(is_due=True) is None  # the supervisor concludes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -99,24 +100,29 @@ def test_what_is_shown_is_never_above_the_budget() -> None:
     assert spent(costs, {**state(30.0, 3.0, 50, since_s=11.0, lacks=True), "budget_usd": 9.0}) == 9.0
 
 
+def lived(*ends_s: float) -> Callable[[Ended, float], float]:
+    """What functions have lived that ended then, seconds after the run."""
+    return lambda _, since_s: sum(max(end_s - since_s, 0.0) for end_s in ends_s)
+
+
 @pytest.mark.parametrize(("own_usd", "expected_usd"), [(3.0, 8.0), (9.0, 9.0)])
 def test_a_driver_that_does_not_know_the_past_bills_what_was_told_or_more(own_usd: float, expected_usd: float) -> None:
     costs = ToldCosts(RATES)
     spent(costs, state(10.0, 8.0, 70))
-    assert workers_usd(costs.at_least(ended(None, own_usd), [])) == expected_usd
-    assert costs.at_least(ended(4, own_usd), []) == ended(4, own_usd)
+    assert workers_usd(costs.at_least(ended(None, own_usd), lived())) == expected_usd
+    assert costs.at_least(ended(4, own_usd), lived()) == ended(4, own_usd)
     costs.lose_past()
-    assert workers_usd(costs.at_least(ended(4, own_usd), [])) == expected_usd
+    assert workers_usd(costs.at_least(ended(4, own_usd), lived())) == expected_usd
 
 
 def test_and_what_functions_have_lived_since() -> None:
-    """Until that word their past costs what was told; of two that lived on it is known how long."""
+    """Until that word their past costs what was told, with their tails; of two that lived on it is known how long."""
     costs = ToldCosts(RATES)
     spent(costs, state(10.0, 8.0, 70))
-    later_usd = (2.0 + 0.5) * RATES.function_usd_s
-    billed = workers_usd(costs.at_least(ended(None, 3.0), [9.0, 12.0, 10.5]))
+    later_usd = (2.0 + 0.5 - 2 * RATES.tail_s) * RATES.function_usd_s
+    billed = workers_usd(costs.at_least(ended(None, 3.0), lived(9.0, 12.0, 10.5)))
     assert billed == pytest.approx(8.0 + later_usd, abs=2 / NUSD)
-    assert workers_usd(costs.at_least(ended(None, 9.0), [12.0])) == 9.0
+    assert workers_usd(costs.at_least(ended(None, 9.0), lived(12.0))) == 9.0
 
 
 def test_what_servers_have_cost_is_known_and_no_part_of_that_past() -> None:
@@ -126,7 +132,7 @@ def test_what_servers_have_cost_is_known_and_no_part_of_that_past() -> None:
     costs.take(told)
     own = ended(None, 3.0)
     own.costs_nusd.update(rates.servers_by_component(rates.servers_nusd(60.0)))
-    billed = costs.at_least(own, [])
+    billed = costs.at_least(own, lived())
     assert workers_usd(billed) == pytest.approx(8.0, abs=2 / NUSD)
     assert {**billed.costs_nusd, "workers": 0} == {**own.costs_nusd, "workers": 0}
 
@@ -134,4 +140,26 @@ def test_what_servers_have_cost_is_known_and_no_part_of_that_past() -> None:
 def test_no_more_is_billed_than_was_reserved() -> None:
     costs = ToldCosts(RATES)
     spent(costs, state(10.0, 8.0, 70))
-    assert sum(costs.at_least(ended(None, 3.0, most_usd=7.0), []).costs_nusd.values()) == 7 * NUSD
+    assert sum(costs.at_least(ended(None, 3.0, most_usd=7.0), lived()).costs_nusd.values()) == 7 * NUSD
+
+
+def test_requests_that_were_told_are_on_the_bill_and_no_part_of_what_functions_have_lived() -> None:
+    costs = ToldCosts(RATES)
+    spent(costs, {**state(10.0, 8.0, 70), "requests_usd": 2.0})
+    spent(costs, {**state(11.0, 1.0, 71, since_s=10.5, lacks=True), "requests_usd": 0.25})  # it lacks the others
+    own = ended(None, 7.0)
+    own.costs_nusd["storage"] = NUSD
+    assert costs.at_least(own, lived()).costs_nusd == {"workers": 7 * NUSD, "supervisor": 0, "storage": 2 * NUSD}
+    own.costs_nusd.update({"workers": 3 * NUSD, "storage": 3 * NUSD})
+    # What was told is $8.25 by now.
+    billed = costs.at_least(own, lived()).costs_nusd
+    assert billed == {"workers": round(6.25 * NUSD), "supervisor": 0, "storage": 3 * NUSD}
+
+
+def test_what_preparing_the_data_has_cost_is_on_the_bill_once() -> None:
+    costs = ToldCosts(RATES)
+    spent(costs, {**state(10.0, 8.0, 70), "requests_usd": 1.0})
+    own = ended(None, 2.5)
+    own.costs_nusd.update({"preparation": 4 * NUSD, "storage": NUSD // 4})
+    known = {"workers": 3 * NUSD, "supervisor": 0, "preparation": 4 * NUSD, "storage": NUSD}
+    assert costs.at_least(own, lived()).costs_nusd == known

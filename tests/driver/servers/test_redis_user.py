@@ -103,7 +103,7 @@ def test_a_job_reaches_its_own_keys_and_no_other(private_redis: PrivateRedisProc
 
 
 def test_a_run_has_a_user_while_it_is_there(private_redis: PrivateRedisProcess) -> None:
-    run = mlless_nb.train(job(redis=private_redis.url, stop=Stop(steps=400), pattern="broadcast"))
+    run = mlless_nb.train(job(redis=private_redis.url, stop=Stop(steps=10**6), pattern="broadcast"))
     wait_for_step(run, 3)
     assert users(private_redis.url) == {f"mlless-0-{run.id}"}
     with redis.Redis.from_url(private_redis.url) as client:
