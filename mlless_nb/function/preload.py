@@ -20,6 +20,7 @@ import numpy.random  # noqa: F401 - otherwise every function loads it on first u
 import redis.utils
 
 import mlless_nb.function.entry  # noqa: F401
+from mlless_nb.function.orphans import is_orphan
 from mlless_nb.money import profile_names
 
 
@@ -39,5 +40,7 @@ if __name__ == "__main__":
     # Exclude loaded objects from collection: forked functions then share their memory.
     gc.freeze()
     gc.enable()
+    if is_orphan():  # as late as possible: by now its driver has told its watchdog of this process, or never will
+        sys.exit()
     del sys.argv[0]
     runpy.run_path(sys.argv[0], run_name="__main__")

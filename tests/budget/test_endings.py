@@ -71,7 +71,7 @@ OTHERS: dict[str, tuple[str, dict[str, Any]]] = {
 #: that it takes a busy machine little longer than an idle one.
 GONE_S = 5.0
 #: Those that `make test-long` runs; all others are campaigns.
-LONG = {"interrupted", "driver and functions killed"}
+LONG = {"interrupted", "driver killed at the start", "driver and functions killed"}
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from ...errors import JobError, ServiceError
+from ...function.orphans import naming_driver
 from ...function.package_digest import digest_here
 from ...job.job import backend_name
 from ...plurals import count
@@ -110,8 +111,7 @@ class LithopsLauncher:
         self._most = limits.get("max_workers")
         if profile is None:  # a profile has the quota of the day of its deployment; see `prepare`
             self._check_room(self._most)
-        timeout_s = LOCAL_LIFETIME_S if self.is_local else limits.get("runtime_timeout", LIFETIME_S)
-        self.lifetime_s = float(timeout_s)
+        self.lifetime_s = float(LOCAL_LIFETIME_S if self.is_local else limits.get("runtime_timeout", LIFETIME_S))
 
     def _check_room(self, most: int | None) -> None:
         """Raise JobError if the backend runs ``most`` functions at once, and the run has more."""
@@ -157,6 +157,7 @@ class LithopsLauncher:
         """Whether functions may invoke others. On this machine they are forked at once: nothing is gained there."""
         return not self.is_local and can_functions_invoke(self._executor.config)
 
+    @naming_driver()
     def invoke(self, payloads: list[str]) -> None:
         """Start a function for each payload, all in one call."""
         from ...function.entry import run_function
@@ -208,10 +209,6 @@ class LithopsLauncher:
             found.update(self._jobs_of(executor))  # in one go, unlike a comprehension: others may come meanwhile
         return found
 
-    @property
-    def _processes(self) -> list[subprocess.Popen[bytes]]:
-        return list(self._jobs.values())
-
     def forget_ended(self) -> None:
         """Remove what ended invocations have left, for runs that invoke functions again and again."""
         for executor in self._executors:
@@ -240,7 +237,7 @@ class LithopsLauncher:
     @property
     def process_groups(self) -> list[int]:
         """Process groups of the functions on this machine."""
-        return [process.pid for process in self._processes]
+        return [process.pid for process in self._jobs.values()]
 
     @property
     def executor_id(self) -> str:
@@ -306,7 +303,7 @@ class LithopsLauncher:
 
     def has_ended(self) -> bool:
         """Whether all local functions have exited, also those of a killed process of Lithops; False if unknown."""
-        processes = self._processes
+        processes = list(self._jobs.values())
         is_over = bool(processes) and not any(one.poll() is None or has_members(one.pid) for one in processes)
         self.gone_at = self.gone_at or (time.monotonic() if is_over else None)
         return is_over
@@ -329,7 +326,7 @@ class LithopsLauncher:
 
     def close(self) -> None:
         """Wait for the functions' processes, then remove Lithops' files. Idempotent."""
-        for process in self._processes:
+        for process in self._jobs.values():
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=5)
             if process.returncode is None or process.returncode < 0:  # its children may outlive one that was killed

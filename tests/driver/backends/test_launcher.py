@@ -18,6 +18,7 @@ import mlless_nb
 from mlless_nb.driver.backends import interpreter, launcher
 from mlless_nb.driver.backends.launcher import LithopsLauncher
 from mlless_nb.errors import JobError, ServiceError
+from mlless_nb.function.orphans import naming_driver
 
 
 def test_an_interpreter_of_another_user_in_a_shared_folder_is_not_run(
@@ -40,6 +41,22 @@ def test_what_a_model_imports_is_there_before_functions_are_forked(tmp_path: Pat
         command = [interpreter.interpreter(modules), str(runner)]
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
         assert done.stdout.split() == [str(bool(modules))]
+
+
+def test_functions_whose_driver_has_ended_as_they_start_do_not_begin(tmp_path: Path) -> None:
+    runner = tmp_path / "runner.py"
+    runner.write_text("import os\nprint([name for name in os.environ if name.startswith('MLLESS_DRIVER')])\n")
+    started = "import subprocess, sys; subprocess.Popen(sys.argv[1:])"
+    command = [interpreter.interpreter(), str(runner)]
+    with naming_driver():
+        inherited = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+        orphaned = subprocess.run(
+            [sys.executable, "-c", started, *command], capture_output=True, text=True, check=True, timeout=120
+        ).stdout
+    later = subprocess.run(
+        [sys.executable, "-c", started, *command], capture_output=True, text=True, check=True, timeout=120
+    ).stdout
+    assert [inherited.strip(), orphaned, later.strip()] == ["[]", "", "[]"]
 
 
 def test_bytecode_of_functions_is_kept_where_none_may_lie_beside_sources(
