@@ -6,6 +6,7 @@ With ``MLLESS_SCREENSHOTS=FOLDER`` a picture of each is written there, to be loo
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -98,16 +99,21 @@ BEYOND = """(outputs) => outputs.flatMap((output) => {
     const left = seen(texts).filter((node) => box(node).left < box(output).left - 1);
     return [...out, ...left, ...cut].map((node) => node.textContent.trim() || node.getAttribute("class"));
 })"""
-#: Gives the newest dashboard a width, and tells whether it has the theme, and its charts are drawn as wide as they are.
+#: Gives the newest dashboard a width, and tells what is not yet as it must be: theme, width, how wide charts are drawn.
 #: JupyterLab may put another one into its place, and does not lay out what is scrolled away: neither is seen at once.
-IS_DRAWN = """([dark, width]) => {
+NOT_DRAWN = """([dark, width]) => {
     const root = [...document.querySelectorAll(".mlless")].at(-1);
+    if (!root) return ["no dashboard"];
     root.style.width = width ? `${width}px` : "";
     const { top, bottom } = root.getBoundingClientRect();
     if (bottom < 0 || top > window.innerHeight) root.scrollIntoView();
     const charts = [...root.querySelectorAll(".mlless-plot")];
-    return root.classList.contains("dark") === dark && (!width || root.offsetWidth === width)
-        && charts.every((one) => one.querySelector("svg").viewBox.baseVal.width === one.clientWidth);
+    const drawn = charts.map((one) => [one.querySelector("svg").viewBox.baseVal.width, one.clientWidth]);
+    return [
+        root.classList.contains("dark") === dark ? "" : `class ${root.className}`,
+        !width || root.offsetWidth === width ? "" : `width ${root.offsetWidth}, from ${top} to ${bottom}`,
+        ...drawn.map(([drawn, is]) => (drawn === is ? "" : `chart drawn ${drawn} wide, is ${is}`)),
+    ].filter(Boolean);
 }"""
 #: What a dashboard would have to be scrolled for.
 SCROLLED = """(root) => [".mlless-estimate", ".mlless-lines", ".mlless-notes"].filter((query) => {
@@ -120,6 +126,14 @@ def take_picture(of: Any, name: str) -> None:
     """Write a picture if there is a folder for it."""
     if folder := os.environ.get("MLLESS_SCREENSHOTS"):
         of.screenshot(path=f"{folder}/{name}.png")
+
+
+def wait_until_drawn(opened: Any, look: str, asked: list[object]) -> None:
+    """Wait until nothing is `NOT_DRAWN` any more."""
+    give_up_at = time.monotonic() + DEADLINE_S
+    while missing := opened.page.evaluate(NOT_DRAWN, asked):
+        assert time.monotonic() < give_up_at, (look, missing)
+        opened.page.wait_for_timeout(100)
 
 
 @pytest.mark.parametrize("name", STATES)
@@ -140,7 +154,7 @@ def test_nothing_of_a_dashboard_is_cut_off(notebook: Open, name: str) -> None:
     wait_for_text(opened, "word", state.word)
     for look, (theme, width) in LOOKS.items():
         opened.theme(theme)
-        opened.page.wait_for_function(IS_DRAWN, arg=[theme == "Dark", width], timeout=DEADLINE_S * 1000)
+        wait_until_drawn(opened, look, [theme == "Dark", width])
         take_picture(dashboard(opened), f"{name}-{look}")
         assert cut_off(opened) == [], look
         assert dashboard(opened).evaluate(SCROLLED) == [], look

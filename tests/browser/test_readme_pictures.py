@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from lab import DEADLINE_S, Notebook
+from lab import Notebook
 from test_controls import cut_off
 from test_dashboard import dashboard, wait_for_rows
-from test_pictures import IS_DRAWN, take_picture
+from test_pictures import take_picture, wait_until_drawn
 
 pytestmark = [pytest.mark.browser, pytest.mark.long]
 
@@ -36,7 +36,7 @@ def test_the_readme_s_cells_train_and_nothing_of_their_dashboard_is_cut_off(note
     wait_for_rows(opened, SHOWN_ROWS)
     for theme in ("Light", "Dark"):
         opened.theme(theme)
-        opened.page.wait_for_function(IS_DRAWN, arg=[theme == "Dark", None], timeout=DEADLINE_S * 1000)
+        wait_until_drawn(opened, theme, [theme == "Dark", None])
         take_picture(opened.page.locator(".jp-Notebook .jp-Cell").nth(2), f"dashboard-{theme.lower()}")
         assert cut_off(opened) == [], theme
     assert "first" in dashboard(opened).locator(".mlless-head").inner_text()

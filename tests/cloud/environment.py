@@ -29,6 +29,9 @@ RUNTIME = (
     *("six.py", "urllib3"),
 )
 SITE = Path(sysconfig.get_path("purelib"))
+#: Where packages are below an interpreter's folder; Debian's has two folders of its own.
+_LIBRARY = f"python3.{sys.version_info.minor}"
+PACKAGES = (f"lib/{_LIBRARY}/site-packages", "lib/python3/dist-packages", f"local/lib/{_LIBRARY}/dist-packages")
 _numbers = itertools.count(1)
 
 
@@ -99,7 +102,7 @@ class Environment:
         # This machine's interpreter, without what else is installed for it.
         (empty := folder / "empty").mkdir(exist_ok=True)
         binds = [("/usr", "/usr"), (sys.base_prefix, "/var/lang")]
-        binds += [(str(empty), f"/var/lang/lib/python3.{sys.version_info.minor}/site-packages")]
+        binds += [(str(empty), f"/var/lang/{name}") for name in PACKAGES if Path(sys.base_prefix, name).is_dir()]
         binds += [(function["code"], "/var/task"), (function["layers"], "/opt")]
         binds += [(str(SITE / name), f"/var/runtime/{name}") for name in RUNTIME if (SITE / name).exists()]
         binds += [(str(path), f"/var/runtime/{path.name}") for path in SITE.glob("runtime_client.*")]

@@ -56,7 +56,8 @@ class Registry:
                 layer = gzip.decompress(blob(descriptor))
                 assert f"sha256:{hashlib.sha256(layer).hexdigest()}" == diff
                 with tarfile.open(fileobj=io.BytesIO(layer)) as files:
-                    files.extractall(root, filter="tar")
+                    files.extraction_filter = getattr(tarfile, "tar_filter", None)  # not in Debian 12
+                    files.extractall(root)
         # Where a runtime of containers mounts something.
         for folder in ("dev", "proc", "tmp", "etc"):
             (root / folder).mkdir(exist_ok=True)
