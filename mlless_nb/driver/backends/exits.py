@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from ...exchange.slots import pid_in
-from .processes import children, is_running
+from .processes import children, is_running, started_at
 
 #: Seconds between two looks at which processes there are, and for how long they are looked for after an invocation: one
 #: that claims its slot later is watched once it has.
@@ -31,7 +31,7 @@ class Exits:
 
     def __init__(self, groups: Callable[[], list[int]]) -> None:
         self._groups, self._has_seen = groups, False
-        #: When the process of the first functions was there, on the monotonic clock; None if that is not known.
+        #: When the process of the first functions began, on the monotonic clock; None if that is not known.
         self.began_at: float | None = None
         self._newest: dict[int, int] = {}  # the process of the function that was seen last in each slot
         self._invoked_at: dict[int, float] = {}  # when another one was invoked for a slot that is not seen there yet
@@ -54,7 +54,8 @@ class Exits:
         self._invoked_at |= invoked_at
         if not (groups := self._groups()):
             return
-        self.began_at = now if self.began_at is None else self.began_at
+        if self.began_at is None:  # Lithops returns some 10 ms after it has started the process
+            self.began_at = min(now, started_at(groups[0]) or now)
         with self._lock:
             self._group_of |= dict.fromkeys(
                 invoked_at, next((group for group in reversed(groups) if group not in self._groups_before), None)

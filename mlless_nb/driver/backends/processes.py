@@ -131,6 +131,16 @@ def _parent_by_ps(pid: int) -> int:
     return 0
 
 
+def started_at(pid: int) -> float | None:
+    """When a process was started, monotonic clock, to a tick of the kernel's (10 ms); None if that is not known."""
+    try:
+        # "Field 22 (starttime)" of proc(5), ticks after the machine's start, pauses of the machine included.
+        ticks = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+        return time.monotonic() - (time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK"))
+    except (OSError, AttributeError):  # it has ended, or there is no /proc, or no such clock
+        return None
+
+
 def is_running(pid: int, groups: list[int]) -> bool:
     """Whether process ``pid`` belongs to one of these groups and is neither dead nor a zombie."""
     try:

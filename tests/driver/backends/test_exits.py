@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -151,6 +152,19 @@ def test_a_bill_that_began_before_another_one_was_invoked_is_of_the_one_before()
         assert time.monotonic() < give_up_at
         time.sleep(0.001)
     assert exits.at(0, time.monotonic()) is None
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the system does not tell it here")
+def test_the_first_functions_began_with_their_process_however_late_that_is_told() -> None:
+    before = time.monotonic()
+    function = Function()
+    after = time.monotonic()
+    time.sleep(0.3)
+    exits = Exits(lambda: [function.process.pid])
+    exits.invoked({0: before})
+    function.kill()
+    assert exits.began_at is not None
+    assert before - 0.05 <= exits.began_at <= after  # the kernel counts in ticks of 10 ms
 
 
 def refused(*_: object) -> int:
