@@ -38,7 +38,8 @@ class Outcome:
         The meter's word, and its part for servers; 0 if the driver was killed.
     needed, missed : float
         By lives, without servers: functions that were needed; and all functions until they were missed, infinite if
-        one had nothing to do: it is billed for a start, whichever was the longest.
+        one had nothing to do: it is billed for a start, whichever was the longest. One that was killed may be billed
+        until it exited, where the system tells that, or until it was missed.
     unspent : float or None
         What functions had reserved of the budget and not returned once all had ended, beyond what was ``spent`` or
         ``metered`` and ``doubled``; None if that is not known.

@@ -151,11 +151,6 @@ def judged(plan: Plan, trial: Trial, said: dict[str, Any], struck: tuple[str, ..
     servers_s = servers_usd_s(trial.servers) and bill.servers / servers_usd_s(trial.servers)
     doubled = max(supervisors_s - servers_s, 0.0) * servers_usd_s(trial.servers) if len(supervisors) > 1 else 0.0
     missed = trial.bill_until_missed.without_servers
-    needed = trial.bill_of_needed.without_servers
-    if trial.reserved is not None:
-        # One that is missed much later than it died, since a server was silent, is not billed more than was granted.
-        granted = trial.reserved - parts.get("redis", 0.0) - parts.get("broker", 0.0)
-        needed = min(needed, max(granted, bill.without_servers))
     each_last_usd = LAST_S * rates.function_usd_s + (LAST_REQUESTS_USD if plan.place == STORAGE else 0.0)
     return Outcome(
         plan,
@@ -166,7 +161,7 @@ def judged(plan: Plan, trial: Trial, said: dict[str, Any], struck: tuple[str, ..
         said.get("step", 0),
         metered=said.get("cost", 0.0),
         metered_servers=parts.get("redis", 0.0) + parts.get("broker", 0.0),
-        needed=needed,
+        needed=trial.bill_of_needed.without_servers,
         missed=math.inf if any(span.was_in_vain for span in spans) else missed,
         unspent=None if trial.reserved is None else trial.reserved - max(bill.total, said.get("cost", 0.0)) - doubled,
         doubled=doubled,

@@ -131,5 +131,5 @@ class Trial:
 
     @property
     def bill_of_needed(self) -> TrueBill:
-        """The same, without functions that had nothing to do."""
-        return self._bill_of([span for span in until_missed(self.observer.spans()) if not span.was_in_vain])
+        """The bill by the processes' lives, without functions that had nothing to do."""
+        return self._bill_of([span for span in self.observer.spans() if not span.was_in_vain])

@@ -97,6 +97,11 @@ class Exits:
                 return None
             return max(self._at[pid] for pid in (*unseen, newest) if pid is not None)
 
+    def is_watched(self, pid: int) -> bool:
+        """Whether this process is watched, and so has not exited."""
+        with self._lock:
+            return pid in self._watched.values()
+
     def _is_known(self, pid: int) -> bool:
         """Whether this is a process of this machine, which is watched then; False if nobody can tell yet."""
         if not has_pidfds():

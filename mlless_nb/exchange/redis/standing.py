@@ -30,10 +30,9 @@ def standing_of(
     fields = ["plan", "cap", "reserved", "fence", *(f"refunded:{slot}" for slot in slots)]
     with first.pipeline(transaction=True) as pipeline:
         pipeline.hmget(key("job"), fields)
-        for slot in slots:
-            pipeline.get(key("claim", slot))
+        pipeline.mget([key("claim", slot) for slot in slots])
         pipeline.info("server")
-        (plan, cap, reserved, fence, *refunds), *claims, server = pipeline.execute()
+        (plan, cap, reserved, fence, *refunds), claims, server = pipeline.execute()
     if cap is None:
         raise LostData(GONE)
     found = zip(slots, claims, refunds, strict=True)
