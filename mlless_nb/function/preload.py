@@ -15,12 +15,16 @@ import sys
 
 gc.disable()  # imported objects are never garbage, and collecting would take a fifth of the imports' time
 
+from mlless_nb.function.orphans import forget_driver, is_orphan
+
+if __name__ == "__main__" and is_orphan():
+    sys.exit()
+
 import lithops.worker.handler  # noqa: F401
 import numpy.random  # noqa: F401 - otherwise every function loads it on first use
 import redis.utils
 
 import mlless_nb.function.entry  # noqa: F401
-from mlless_nb.function.orphans import is_orphan
 from mlless_nb.money import profile_names
 
 
@@ -40,7 +44,9 @@ if __name__ == "__main__":
     # Exclude loaded objects from collection: forked functions then share their memory.
     gc.freeze()
     gc.enable()
-    if is_orphan():  # as late as possible: by now its driver has told its watchdog of this process, or never will
+    # As late as possible: by now its driver has told its watchdog of this process, unless it has stood still.
+    if is_orphan():
         sys.exit()
+    forget_driver()
     del sys.argv[0]
     runpy.run_path(sys.argv[0], run_name="__main__")

@@ -18,6 +18,8 @@ from .processes import children, is_running, started_at
 LOOK_S, LOOK_FOR_S = 0.02, 15.0
 #: At least so many times as long as a look takes is waited until the next.
 LOOK_SHARE = 10.0
+#: How much earlier than it was a process' start may be told, seconds.
+TICK_S = 0.01
 
 
 class Exits:
@@ -34,6 +36,7 @@ class Exits:
         #: When the process of the first functions began, on the monotonic clock; None if that is not known.
         self.began_at: float | None = None
         self._newest: dict[int, int] = {}  # the process of the function that was seen last in each slot
+        self._first_invoked_at = math.inf
         self._invoked_at: dict[int, float] = {}  # when another one was invoked for a slot that is not seen there yet
         self._at: dict[int, float] = {}  # when processes exited, monotonic clock
         self._lock = threading.Lock()
@@ -52,10 +55,11 @@ class Exits:
         """
         now = time.monotonic()
         self._invoked_at |= invoked_at
+        self._first_invoked_at = min(self._first_invoked_at, *invoked_at.values())
         if not (groups := self._groups()):
             return
-        if self.began_at is None:  # Lithops returns some 10 ms after it has started the process
-            self.began_at = min(now, started_at(groups[0]) or now)
+        if self.began_at is None:
+            self.began_at = self._first_of(groups, now)
         with self._lock:
             self._group_of |= dict.fromkeys(
                 invoked_at, next((group for group in reversed(groups) if group not in self._groups_before), None)
@@ -67,6 +71,15 @@ class Exits:
                 threading.Thread(target=self._look, name="mlless-exits-look", daemon=True).start()
             except RuntimeError:  # the bill does without, and so does the run
                 self._look_until = -math.inf
+
+    def _first_of(self, groups: list[int], now: float) -> float:
+        """When the first of the run's processes was started; Lithops returns some 10 ms later.
+
+        Before the first invocation there were others, which prepared the data.
+        """
+        first = self._first_invoked_at
+        started = [at for group in groups if (at := started_at(group)) is not None]
+        return min((max(at, first) for at in started if first - TICK_S <= at < now), default=now)
 
     def note(self, at_work: Mapping[int, str]) -> None:
         """Note the functions that have these slots, see `Coordinator.at_work`."""
@@ -96,11 +109,6 @@ class Exits:
             if len(unseen) < n_slots or not unseen <= self._at.keys():
                 return None
             return max(self._at[pid] for pid in (*unseen, newest) if pid is not None)
-
-    def is_watched(self, pid: int) -> bool:
-        """Whether this process is watched, and so has not exited."""
-        with self._lock:
-            return pid in self._watched.values()
 
     def _is_known(self, pid: int) -> bool:
         """Whether this is a process of this machine, which is watched then; False if nobody can tell yet."""

@@ -313,7 +313,7 @@ class LithopsLauncher:
 
         Where no function was ever seen running, its number may be that of another process, e.g. in a container.
         """
-        is_there = self.exits.is_watched(pid) or is_running(pid, self.process_groups)
+        is_there = is_running(pid, self.process_groups)
         self._has_seen = self._has_seen or is_there
         return self._has_seen and not is_there
 

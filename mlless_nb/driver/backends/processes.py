@@ -137,7 +137,7 @@ def started_at(pid: int) -> float | None:
         # "Field 22 (starttime)" of proc(5), ticks after the machine's start, pauses of the machine included.
         ticks = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
         return time.monotonic() - (time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK"))
-    except (OSError, AttributeError):  # it has ended, or there is no /proc, or no such clock
+    except (OSError, AttributeError, ValueError, IndexError):  # it has ended, or there is no /proc, or no such clock
         return None
 
 

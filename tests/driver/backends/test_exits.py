@@ -156,15 +156,27 @@ def test_a_bill_that_began_before_another_one_was_invoked_is_of_the_one_before()
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the system does not tell it here")
 def test_the_first_functions_began_with_their_process_however_late_that_is_told() -> None:
+    earlier = Function()  # has prepared the data
+    time.sleep(0.1)
     before = time.monotonic()
     function = Function()
     after = time.monotonic()
     time.sleep(0.3)
-    exits = Exits(lambda: [function.process.pid])
+    exits = Exits(lambda: [earlier.process.pid, function.process.pid])
     exits.invoked({0: before})
     function.kill()
+    earlier.kill()
     assert exits.began_at is not None
-    assert before - 0.05 <= exits.began_at <= after  # the kernel counts in ticks of 10 ms
+    assert before <= exits.began_at <= after
+
+
+def test_functions_whose_start_is_not_known_began_when_they_were_told_of() -> None:
+    function = Function()
+    function.kill()
+    exits, before = Exits(lambda: [function.process.pid]), time.monotonic()
+    exits.invoked({0: before})
+    assert exits.began_at is not None
+    assert exits.began_at >= before
 
 
 def refused(*_: object) -> int:

@@ -17,8 +17,8 @@ from engine.jobs import job
 import mlless_nb
 from mlless_nb.driver.backends import interpreter, launcher
 from mlless_nb.driver.backends.launcher import LithopsLauncher
+from mlless_nb.driver.backends.processes import is_running
 from mlless_nb.errors import JobError, ServiceError
-from mlless_nb.function.orphans import naming_driver
 
 
 def test_an_interpreter_of_another_user_in_a_shared_folder_is_not_run(
@@ -43,20 +43,45 @@ def test_what_a_model_imports_is_there_before_functions_are_forked(tmp_path: Pat
         assert done.stdout.split() == [str(bool(modules))]
 
 
-def test_functions_whose_driver_has_ended_as_they_start_do_not_begin(tmp_path: Path) -> None:
-    runner = tmp_path / "runner.py"
-    runner.write_text("import os\nprint([name for name in os.environ if name.startswith('MLLESS_DRIVER')])\n")
-    started = "import subprocess, sys; subprocess.Popen(sys.argv[1:])"
-    command = [interpreter.interpreter(), str(runner)]
-    with naming_driver():
-        inherited = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
-        orphaned = subprocess.run(
-            [sys.executable, "-c", started, *command], capture_output=True, text=True, check=True, timeout=120
-        ).stdout
-    later = subprocess.run(
-        [sys.executable, "-c", started, *command], capture_output=True, text=True, check=True, timeout=120
-    ).stdout
-    assert [inherited.strip(), orphaned, later.strip()] == ["[]", "", "[]"]
+DRIVER = """\
+import subprocess, sys, time
+from mlless_nb.function.orphans import naming_driver
+with naming_driver():
+    with naming_driver():  # another run, in another thread
+        pass
+    process = subprocess.Popen(sys.argv[1:], start_new_session=True)
+print(process.pid, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("lives", [True, False])
+def test_functions_whose_driver_has_ended_as_they_start_do_not_begin(
+    lives: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner, begins, begun = tmp_path / "runner.py", tmp_path / "begins", tmp_path / "begun"
+    runner.write_text(
+        "import os, pathlib, sys\npathlib.Path(sys.argv[1]).write_text(os.environ.get('MLLESS_DRIVER', 'unknown'))\n"
+    )
+    # What is imported last waits until the driver has ended.
+    waiting = f"import os, time\nwhile not os.path.exists({str(begins)!r}): time.sleep(0.01)\n"
+    (tmp_path / "waiting_for_the_end.py").write_text(waiting)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    command = [interpreter.interpreter(("waiting_for_the_end",)), str(runner), str(begun)]
+    with subprocess.Popen([sys.executable, "-c", DRIVER, *command], stdout=subprocess.PIPE, text=True) as driver:
+        assert driver.stdout is not None
+        pid = int(driver.stdout.readline())
+        if not lives:
+            driver.kill()
+            driver.wait()
+        begins.touch()
+        give_up_at = time.monotonic() + 120
+        while is_running(pid, [pid]):
+            assert time.monotonic() < give_up_at
+            time.sleep(0.01)
+        driver.kill()
+    assert begun.exists() == lives
+    assert not lives or begun.read_text() == "unknown"  # what functions start is not told of the driver
 
 
 def test_bytecode_of_functions_is_kept_where_none_may_lie_beside_sources(
