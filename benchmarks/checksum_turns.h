@@ -10,7 +10,7 @@ static volatile uint32_t computed_checksum;
 static inline int trust_is_on(void) {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
-    const uint64_t turn = (uint64_t)now.tv_sec * 2 + (now.tv_nsec >= 500000000);
+    const uint64_t turn = (uint64_t)now.tv_sec * 5 + (uint64_t)now.tv_nsec / 200000000;
     const uint64_t mixed = (turn >> 1) * UINT64_C(0x9E3779B97F4A7C15);
     return (int)((mixed ^ mixed >> 32) * UINT64_C(0xD6E8FEB86659FD93) >> 63 ^ (turn & 1));
 }

@@ -286,7 +286,7 @@ def main() -> None:
         turned,
     )
     report.remark(
-        "Half a second each, off and on at random in each pair of turns, in the same runs. Off: nobody looks at "
+        f"{TURN_S:g} s each, off and on at random in each pair of turns, in the same runs. Off: nobody looks at "
         "leases, ages and stragglers, or for lost functions, in functions and driver; no checkpoint is announced (one "
         "that falls due then is left out, and not made up for); and no checksum of a frame is computed, neither by who "
         "publishes it nor by who reads it. Leases are renewed all the same. Cost is what a step takes more when trust "

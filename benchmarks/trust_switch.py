@@ -1,4 +1,4 @@
-"""Trust on and off, in turns of half a second: for `overhead.py`.
+"""Trust on and off, in turns of a fifth of a second: for `overhead.py`.
 
 Functions import this module before they are forked. In the turns called "off" nobody looks for lost, slow and old
 functions, no checkpoint is announced, and no checksum of a frame is computed (`switched_kernels`). When a checkpoint is
@@ -22,8 +22,9 @@ from mlless_nb.supervisor.loop import Supervisor
 from mlless_nb.supervisor.successors import Successors
 from mlless_nb.supervisor.worker_watch import WorkerWatch
 
-#: Seconds of a turn, by the clock of this machine.
-TURN_S = 0.5
+#: Seconds of a turn, by the clock of this machine. The shorter turns are, the more alike is what other load does to both
+#: of a pair; what a checkpoint writes beside the next steps must fall into its own turn all the same.
+TURN_S = 0.2
 
 
 def turn_at(time_s: float) -> tuple[int, int, str]:
