@@ -22,7 +22,7 @@ from mlless_nb.supervisor.loop import Supervisor
 from mlless_nb.supervisor.successors import Successors
 from mlless_nb.supervisor.worker_watch import WorkerWatch
 
-#: Seconds of a turn, by the clock of this machine. The shorter turns are, the more alike is what other load does to both
+#: Seconds of a turn, by this machine's clock. The shorter turns are, the more alike is what other load does to both
 #: of a pair; what a checkpoint writes beside the next steps must fall into its own turn all the same.
 TURN_S = 0.2
 
