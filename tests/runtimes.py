@@ -28,7 +28,12 @@ AT_START = ("MLLESS_", "NPY_", "PYTHON", "OMP_", "OPENBLAS_", "GLIBC_", "MALLOC_
 
 def seen_at_start() -> dict[str, str]:
     """The environment as far as an interpreter looks at it when it starts."""
-    return {name: value for name, value in os.environ.items() if name.startswith(AT_START)}
+    return {name: value for name, value in environment().items() if name.startswith(AT_START)}
+
+
+def environment() -> dict[str, str]:
+    """The environment without the driver's process, with which an interpreter ends: here that is the server."""
+    return {name: value for name, value in os.environ.items() if name != "MLLESS_DRIVER"}
 
 
 class Forked:
@@ -37,7 +42,7 @@ class Forked:
     def __init__(self, path: str, argv: list[str]) -> None:
         self._client = socket.socket(socket.AF_UNIX)
         self._client.connect(path)
-        request = {"argv": argv, "env": dict(os.environ), "cwd": os.getcwd()}
+        request = {"argv": argv, "env": environment(), "cwd": os.getcwd()}
         self._client.sendall(json.dumps(request).encode() + b"\n")
         self._said, self._incoming = b"", threading.Lock()
         self.args, self.returncode = argv, None
