@@ -42,9 +42,8 @@ class Outcome:
         until it exited, where the system tells that, or until it was missed.
     unspent : float or None
         What functions had reserved of the budget and not returned once all had ended, beyond what was ``spent`` or
-        ``metered`` and ``doubled``; None if that is not known.
-    doubled : float
-        The servers' time for which two supervisors lived: one that waits to take over reserves it, too.
+        ``metered``; None if that is not known. Seconds of the servers that had started are not in it, by the measure
+        of each supervisor: the last one may start one after its last message, and one that waits has its own.
     slice_usd : float
         A slice of one function.
     last_usd : float
@@ -68,7 +67,6 @@ class Outcome:
     needed: float = 0.0
     missed: float = 0.0
     unspent: float | None = None
-    doubled: float = 0.0
     slice_usd: float = 1.0
     last_usd: float = 0.0
     n_lost: int = 0

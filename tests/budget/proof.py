@@ -145,12 +145,14 @@ def judged(plan: Plan, trial: Trial, said: dict[str, Any], struck: tuple[str, ..
     """How a trial went that has ended."""
     rates, spans, bill = Rates(price_profile(PRICES), trial.memory_mb), trial.observer.spans(), trial.bill
     parts = said.get("parts", {})
-    supervisors = [span for span in spans if span.slot < 0]
-    # Each reserves whole seconds, by its own measure of its time. Those of a single one are on the meter.
-    supervisors_s = sum(math.ceil(span.span_s(rates.tail_s) + LAST_S) for span in supervisors)
-    servers_s = servers_usd_s(trial.servers) and bill.servers / servers_usd_s(trial.servers)
-    doubled = max(supervisors_s - servers_s, 0.0) * servers_usd_s(trial.servers) if len(supervisors) > 1 else 0.0
     missed = trial.bill_until_missed.without_servers
+    metered, metered_servers = said.get("cost", 0.0), parts.get("redis", 0.0) + parts.get("broker", 0.0)
+    servers = max(bill.servers, metered_servers)
+    unspent = (trial.reserved or 0.0) - servers - max(bill.without_servers, metered - metered_servers)
+    if second := servers_usd_s(trial.servers):
+        # Each has reserved whole seconds, by its own measure of its time; one may start after its last message.
+        reserved_s = sum(math.ceil(span.span_s(rates.tail_s) + LAST_S) for span in spans if span.slot < 0)
+        unspent -= max(min(reserved_s - round(servers / second), math.floor(unspent / second)), 0) * second
     each_last_usd = LAST_S * rates.function_usd_s + (LAST_REQUESTS_USD if plan.place == STORAGE else 0.0)
     return Outcome(
         plan,
@@ -159,12 +161,11 @@ def judged(plan: Plan, trial: Trial, said: dict[str, Any], struck: tuple[str, ..
         said.get("status", "killed"),
         said.get("reason", ""),
         said.get("step", 0),
-        metered=said.get("cost", 0.0),
-        metered_servers=parts.get("redis", 0.0) + parts.get("broker", 0.0),
+        metered=metered,
+        metered_servers=metered_servers,
         needed=trial.bill_of_needed.without_servers,
         missed=math.inf if any(span.was_in_vain for span in spans) else missed,
-        unspent=None if trial.reserved is None else trial.reserved - max(bill.total, said.get("cost", 0.0)) - doubled,
-        doubled=doubled,
+        unspent=None if trial.reserved is None else unspent,
         slice_usd=SLICE_S * rates.function_usd_s,
         last_usd=each_last_usd * len(spans),
         n_lost=sum(span.returned_s is None for span in spans),

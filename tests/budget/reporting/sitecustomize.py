@@ -21,10 +21,13 @@ SOCKET, SKEW_S = "MLLESS_OBSERVER", "MLLESS_CLOCK_SKEW_S"
 
 
 def skew(seconds: float) -> None:
-    """Set this process' clocks off by ``seconds``, as if it ran on another machine."""
-    for name in ("time", "monotonic"):
+    """Set this process' clocks off by ``seconds``, as if it ran on another machine.
+
+    No machine has a monotonic clock below 0, and pika refuses one: it is set back to the machine's start at most.
+    """
+    for name, by_s in (("time", seconds), ("monotonic", max(seconds, -time.monotonic()))):
         read = getattr(time, name)
-        setattr(time, name, lambda read=read: read() + seconds)
+        setattr(time, name, lambda read=read, by_s=by_s: read() + by_s)
 
 
 class Reporter:
