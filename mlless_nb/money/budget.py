@@ -242,11 +242,22 @@ class Prepaid:
         finally:
             self.gets_ahead -= n_reads
 
-    def hold_out(self, reserve: Reserve) -> bool:
+    def hold_out(self, reserve: Reserve, *, is_late: bool = False) -> bool:
         """Reserve time to end: the full exit time, or else a short one; False if refused.
 
-        A function that is ending takes what is left or was returned, since it needs no further step.
+        A function that is ending takes what is left or was returned, since it needs no further step. Once it settles
+        its money only one that ``is_late`` asks, as its grant is used up.
         """
+        with self._lock:
+            if self.is_settling and not is_late:
+                return True
+            self._n_asking += 1  # between its two requests, too
+        try:
+            return self._hold_out(reserve)
+        finally:
+            self._note_answer()
+
+    def _hold_out(self, reserve: Reserve) -> bool:
         if self.buy(0.0, reserve):
             return True
         requests, elapsed_s = self._requests_nusd() - self.granted_nusd, self._elapsed_s()
@@ -263,13 +274,17 @@ class Prepaid:
             granted = reserve(wanted.nusd, wanted.least_nusd, request_id)
             is_answered = True
         finally:
-            with self._answered:
-                self._n_asking -= 1
+            with self._lock:
                 self.granted_nusd += granted
                 if not is_answered:
                     self._unanswered.append((wanted, request_id))
-                self._answered.notify_all()
+            self._note_answer()
         return granted
+
+    def _note_answer(self) -> None:
+        with self._answered:
+            self._n_asking -= 1
+            self._answered.notify_all()
 
     def _repeat_unanswered(self, reserve: Reserve) -> None:
         """Repeat unanswered requests with their ids: if one was granted before, the same grant is returned."""
@@ -299,14 +314,15 @@ class Prepaid:
         alone : bool
             Whether another supervisor pays for the servers, see `alone_nusd`.
         """
-        self.is_settling = True
         with self._answered:
+            self.is_settling = True
             self._answered.wait_for(lambda: not self._n_asking, ANSWER_S)
             known = self.granted_nusd
             rest = self.rest_nusd(self.alone_nusd if alone else self.spent_nusd)
             requested_nusd = self._requests_nusd()
         give_back(rest, part)
-        with self._lock:
+        with self._answered:
+            self._answered.wait_for(lambda: not self._n_asking, ANSWER_S)
             # The second call costs as much as the first one, and nothing is kept for it.
             more = self.granted_nusd - known - (self._requests_nusd() - requested_nusd)
         if more > 0:

@@ -76,7 +76,7 @@ class GrantWatch:
 
         def ask() -> None:
             with contextlib.suppress(Exception):  # the server failed
-                is_paid = self._prepaid.hold_out(self._reserve)
+                is_paid = self._prepaid.hold_out(self._reserve, is_late=True)
                 if not is_paid:
                     self._last_call()
                 answers.append(is_paid)

@@ -132,7 +132,7 @@ class Function:
             return
         prepaid.learn(*self.log.money())
         prepaid.return_surplus(lambda nusd, part: self.log.refund(nusd, self.invocation.slot, part))
-        if prepaid.left_s <= 0 and not prepaid.hold_out(self.log.reserve):
+        if prepaid.left_s <= 0 and not prepaid.hold_out(self.log.reserve, is_late=True):
             timeline.after(0.0, self.process.kill)
             return
         if hub.cap is None and prepaid.left_s <= BUY_AHEAD_S:

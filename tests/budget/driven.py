@@ -23,11 +23,16 @@ from mlless_nb.driver.ending import teardown
 from mlless_nb.driver.servers.services import Services
 from mlless_nb.money.meter import NUSD
 
+#: Held while a line is written: other threads write, too.
+SAYING = threading.Lock()
+
 
 def say(**facts: Any) -> None:
-    """Print ``facts``."""
-    sys.stdout.write(json.dumps(facts) + "\n")  # at once: threads do so, too
-    sys.stdout.flush()
+    """Print ``facts``, past `sys.stdout`: Python aborts if a daemon thread holds that at the process' end."""
+    line = memoryview(json.dumps(facts).encode() + b"\n")
+    with SAYING:
+        while line:
+            line = line[os.write(sys.stdout.fileno(), line) :]
 
 
 def observe(reporter: Any, lifetime_s: float | None, twice: tuple[float, int] | None) -> None:

@@ -29,12 +29,13 @@ HERE = Path(__file__).parent
 
 @dataclass
 class Life:
-    """A process: its id and group, when it was born and died (on this process' monotonic clock), and what it said.
+    """A process: its id and those of its group and parent, when it was born and died, and what it said.
 
     Parameters
     ----------
-    pid, group : int
+    pid, group, parent : int
     born_s : float
+        On this process' monotonic clock.
     died_s : float or None
         None while it lives.
     slot : int or None
@@ -49,6 +50,7 @@ class Life:
 
     pid: int
     group: int
+    parent: int
     born_s: float
     died_s: float | None = None
     slot: int | None = None
@@ -154,7 +156,7 @@ class Observer:
 
     def _note(self, life: list[Life], facts: dict[str, Any], now_s: float) -> None:
         if "pid" in facts:
-            life.append(Life(facts["pid"], facts["group"], birth_s(facts["pid"], now_s)))
+            life.append(Life(facts["pid"], facts["group"], facts["parent"], birth_s(facts["pid"], now_s)))
             self.lives += life
             return
         (one,) = life
@@ -200,10 +202,25 @@ class Observer:
             if life.slot is not None
         }
         for group, slots in self._invoked:
-            for slot in slots if group in leaders else ():
-                leader = leaders[group]
-                spans.setdefault((group, slot), Span(slot, leader.born_s, leader.died_s or math.inf, None))
+            if leader := leaders.get(group):
+                silent = [slot for slot in slots if (group, slot) not in spans]
+                died_s = self._silent_functions_died_s(group, len(silent)) or [leader.died_s or math.inf] * len(silent)
+                for slot, at_s in zip(silent, died_s, strict=True):
+                    spans[group, slot] = Span(slot, leader.born_s, at_s, None)
         return list(spans.values())
+
+    def _silent_functions_died_s(self, group: int, n: int) -> list[float]:
+        """When the ``n`` functions of ``group`` that never said their slot died; empty if other processes may be them.
+
+        A function has started none; all functions have one price, so that it does not matter which is whose.
+        """
+        parents = {life.parent for life in self.lives}
+        found = [
+            life.died_s or math.inf
+            for life in self.lives
+            if life.group == group != life.pid and life.slot is None and life.pid not in parents
+        ]
+        return found if len(found) == n else []
 
     def close(self) -> None:
         """Stop listening."""

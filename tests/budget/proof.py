@@ -150,9 +150,9 @@ def judged(plan: Plan, trial: Trial, said: dict[str, Any], struck: tuple[str, ..
     servers = max(bill.servers, metered_servers)
     unspent = (trial.reserved or 0.0) - servers - max(bill.without_servers, metered - metered_servers)
     if second := servers_usd_s(trial.servers):
-        # Each has reserved whole seconds, by its own measure of its time; one may start after its last message.
+        # Each may have reserved whole seconds, by its own measure of its time; one may start after its last message.
         reserved_s = sum(math.ceil(span.span_s(rates.tail_s) + LAST_S) for span in spans if span.slot < 0)
-        unspent -= max(min(reserved_s - round(servers / second), math.floor(unspent / second)), 0) * second
+        unspent -= min(max(reserved_s - round(servers / second), 0) * second, max(unspent, 0.0))
     each_last_usd = LAST_S * rates.function_usd_s + (LAST_REQUESTS_USD if plan.place == STORAGE else 0.0)
     return Outcome(
         plan,

@@ -94,3 +94,43 @@ def test_no_surplus_is_returned_beside_the_rest() -> None:
     prepaid.settle(function.give_back)
     prepaid.return_surplus(function.give_back)
     assert function.calls == [(REST, 0)]
+
+
+def test_an_answer_that_comes_after_the_rest_was_returned_is_waited_for() -> None:
+    """The function is held up between two requests, e.g. by other threads: the first one was refused."""
+    function, asked, answers, wanted = Settling(), threading.Event(), threading.Event(), list[int]()
+
+    def reserve(nusd: int, least_nusd: int, request_id: str) -> int:
+        wanted.append(nusd)
+        asked.set()
+        answers.wait(30.0)
+        return nusd if len(wanted) == 2 else 0
+
+    def give_back(nusd: int, part: int) -> None:
+        function.give_back(nusd, part)
+        answers.set()
+
+    prepaid = function.prepaid
+    prepaid.granted_nusd = RATES.function_nusd(3.0 + BUY_AHEAD_S / 2)
+    buying = threading.Thread(target=prepaid.hold_out, args=(reserve,))
+    buying.start()
+    assert asked.wait(30.0)
+    prepaid.settle(give_back)
+    buying.join(30.0)
+    assert len(wanted) == 2
+    assert sum(nusd for nusd, _ in function.calls) == prepaid.granted_nusd - RATES.function_nusd(3.0)
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_once_it_settles_only_one_whose_grant_is_used_up_asks_for_more(is_late: bool) -> None:
+    function, wanted = Settling(), list[int]()
+
+    def reserve(nusd: int, least_nusd: int, request_id: str) -> int:
+        wanted.append(nusd)
+        return nusd
+
+    prepaid = function.prepaid
+    prepaid.granted_nusd = RATES.function_nusd(3.0 + BUY_AHEAD_S / 2)
+    prepaid.settle(function.give_back)
+    assert prepaid.hold_out(reserve, is_late=is_late)
+    assert bool(wanted) == is_late

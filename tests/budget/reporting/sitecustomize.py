@@ -43,7 +43,7 @@ class Reporter:
             self._connection.close()  # the parent's
         self._connection = socket.socket(socket.AF_UNIX)
         self._connection.connect(os.environ[SOCKET])
-        self.say(pid=os.getpid(), group=os.getpgid(0))
+        self.say(pid=os.getpid(), group=os.getpgid(0), parent=os.getppid())
         self.follow()
 
     def say(self, **facts: Any) -> None:
