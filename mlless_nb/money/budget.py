@@ -22,8 +22,10 @@ SLICE_S = 0.5
 SCARCE_S = 2.0
 #: Seconds before the end of the grant at which the watch reserves time for a function that is blocked.
 BUY_AHEAD_S = 0.25
-#: Longest wait for an answer when a function has overrun its grant, seconds.
+#: Longest wait for an answer when a function has overrun its grant, or settles its money, seconds.
 ANSWER_S = 0.1
+#: It settles after so many waits of a part of that: one that is suspended meanwhile loses one of them.
+ANSWER_WAITS = 10
 #: Steps that may still complete after a worker's request was refused: the present one, and the last one.
 STEPS_TO_END = 2
 
@@ -316,18 +318,24 @@ class Prepaid:
         """
         with self._answered:
             self.is_settling = True
-            self._answered.wait_for(lambda: not self._n_asking, ANSWER_S)
+            self._await_answers()
             known = self.granted_nusd
             rest = self.rest_nusd(self.alone_nusd if alone else self.spent_nusd)
             requested_nusd = self._requests_nusd()
         give_back(rest, part)
         with self._answered:
-            self._answered.wait_for(lambda: not self._n_asking, ANSWER_S)
+            self._await_answers()
             # The second call costs as much as the first one, and nothing is kept for it.
             more = self.granted_nusd - known - (self._requests_nusd() - requested_nusd)
         if more > 0:
             with contextlib.suppress(Exception):  # the run may be over by now: it stays reserved
                 give_back(more, (part or self._n_returned) + 1)
+
+    def _await_answers(self) -> None:
+        """Wait until no request is under way; to be called with the lock."""
+        for _ in range(ANSWER_WAITS):
+            if self._answered.wait_for(lambda: not self._n_asking, ANSWER_S / ANSWER_WAITS):
+                return
 
     def end(self) -> None:
         """Stop watching, since the function is about to return."""
