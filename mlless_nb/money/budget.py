@@ -220,7 +220,11 @@ class Prepaid:
                 return
             self.granted_nusd -= surplus
             self._n_returned += 1
-        give_back(surplus, self._n_returned)
+            self._n_asking += 1
+        try:
+            give_back(surplus, self._n_returned)
+        finally:
+            self.note_answer()
 
     def add(self, nusd: int) -> None:
         """Add ``nusd`` to the grant."""
@@ -257,7 +261,7 @@ class Prepaid:
         try:
             return self._hold_out(reserve)
         finally:
-            self._note_answer()
+            self.note_answer()
 
     def _hold_out(self, reserve: Reserve) -> bool:
         if self.buy(0.0, reserve):
@@ -269,8 +273,7 @@ class Prepaid:
     def _ask(self, reserve: Reserve, wanted: BudgetRequest, request_id: str = "") -> int:
         """Reserve ``wanted`` and add the grant; a request without an answer is kept, to be repeated with its id."""
         request_id = request_id or uuid.uuid4().hex
-        with self._lock:
-            self._n_asking += 1
+        self.note_question()
         granted, is_answered = 0, False
         try:
             granted = reserve(wanted.nusd, wanted.least_nusd, request_id)
@@ -280,10 +283,16 @@ class Prepaid:
                 self.granted_nusd += granted
                 if not is_answered:
                     self._unanswered.append((wanted, request_id))
-            self._note_answer()
+            self.note_answer()
         return granted
 
-    def _note_answer(self) -> None:
+    def note_question(self) -> None:
+        """A request is under way, for which a function that settles its money waits."""
+        with self._lock:
+            self._n_asking += 1
+
+    def note_answer(self) -> None:
+        """It is answered, or has failed."""
         with self._answered:
             self._n_asking -= 1
             self._answered.notify_all()
@@ -319,14 +328,12 @@ class Prepaid:
         with self._answered:
             self.is_settling = True
             self._await_answers()
-            known = self.granted_nusd
             rest = self.rest_nusd(self.alone_nusd if alone else self.spent_nusd)
-            requested_nusd = self._requests_nusd()
         give_back(rest, part)
         with self._answered:
             self._await_answers()
-            # The second call costs as much as the first one, and nothing is kept for it.
-            more = self.granted_nusd - known - (self._requests_nusd() - requested_nusd)
+            # Less what was spent meanwhile; the second call costs as much as the first one, and nothing is kept for it.
+            more = self.rest_nusd(self.alone_nusd if alone else self.spent_nusd) - rest
         if more > 0:
             with contextlib.suppress(Exception):  # the run may be over by now: it stays reserved
                 give_back(more, (part or self._n_returned) + 1)

@@ -75,12 +75,18 @@ class GrantWatch:
         answers: list[bool] = []
 
         def ask() -> None:
-            with contextlib.suppress(Exception):  # the server failed
+            try:
                 is_paid = self._prepaid.hold_out(self._reserve, is_late=True)
+            except Exception:  # the server failed
+                return
+            finally:
+                self._prepaid.note_answer()
+            with contextlib.suppress(Exception):
                 if not is_paid:
                     self._last_call()
                 answers.append(is_paid)
 
+        self._prepaid.note_question()  # before the thread runs
         asking = threading.Thread(target=ask, name="mlless-late", daemon=True)
         asking.start()
         if self._prepaid.has_cap:

@@ -41,9 +41,9 @@ class Outcome:
         one had nothing to do: it is billed for a start, whichever was the longest. One that was killed may be billed
         until it exited, where the system tells that, or until it was missed.
     unspent : float or None
-        What functions had reserved of the budget and not returned once all had ended, beyond what was ``spent`` or
-        ``metered``; None if that is not known. Seconds of the servers that had started are not in it, by the measure
-        of each supervisor: the last one may start one after its last message, and one that waits has its own.
+        What functions had reserved of the budget and not returned once all had ended, beyond what was ``spent``;
+        None if that is not known. Seconds of the servers that had started are not in it, by the measure of each
+        supervisor: the last one may start one after its last message, and one that takes over has its own.
     slice_usd : float
         A slice of one function.
     last_usd : float

@@ -146,13 +146,12 @@ def judged(plan: Plan, trial: Trial, said: dict[str, Any], struck: tuple[str, ..
     rates, spans, bill = Rates(price_profile(PRICES), trial.memory_mb), trial.observer.spans(), trial.bill
     parts = said.get("parts", {})
     missed = trial.bill_until_missed.without_servers
-    metered, metered_servers = said.get("cost", 0.0), parts.get("redis", 0.0) + parts.get("broker", 0.0)
-    servers = max(bill.servers, metered_servers)
-    unspent = (trial.reserved or 0.0) - servers - max(bill.without_servers, metered - metered_servers)
+    unspent = (trial.reserved or 0.0) - bill.total
     if second := servers_usd_s(trial.servers):
         # Each may have reserved whole seconds, by its own measure of its time; one may start after its last message.
-        reserved_s = sum(math.ceil(span.span_s(rates.tail_s) + LAST_S) for span in spans if span.slot < 0)
-        unspent -= min(max(reserved_s - round(servers / second), 0) * second, max(unspent, 0.0))
+        paying = [span for span in spans if span.slot < 0 and not span.was_in_vain]
+        reserved_s = sum(math.ceil(span.span_s(rates.tail_s) + LAST_S) for span in paying)
+        unspent -= max(min(reserved_s - round(bill.servers / second), round(unspent / second)), 0) * second
     each_last_usd = LAST_S * rates.function_usd_s + (LAST_REQUESTS_USD if plan.place == STORAGE else 0.0)
     return Outcome(
         plan,
@@ -161,8 +160,8 @@ def judged(plan: Plan, trial: Trial, said: dict[str, Any], struck: tuple[str, ..
         said.get("status", "killed"),
         said.get("reason", ""),
         said.get("step", 0),
-        metered=metered,
-        metered_servers=metered_servers,
+        metered=said.get("cost", 0.0),
+        metered_servers=parts.get("redis", 0.0) + parts.get("broker", 0.0),
         needed=trial.bill_of_needed.without_servers,
         missed=math.inf if any(span.was_in_vain for span in spans) else missed,
         unspent=None if trial.reserved is None else unspent,

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from mlless_nb.money import Rates, price_profile
+from mlless_nb.money import Rates, budget, price_profile
 from mlless_nb.money.budget import BUY_AHEAD_S, Prepaid
 
 RATES = Rates(price_profile("aws-lambda-x86"), 1769)
@@ -17,9 +17,9 @@ class Settling:
     """A function of three seconds whose grant is raised by ``bought`` while it returns the rest."""
 
     def __init__(self, bought: int = 0, price: int = 0) -> None:
-        self.requested, self.calls = 0, list[tuple[int, int]]()
+        self.requested, self.calls, self.elapsed_s = 0, list[tuple[int, int]](), 3.0
         self._bought, self._price = bought, price
-        self.prepaid = Prepaid(RATES, GRANTED, lambda: 3.0, lambda: self.requested)
+        self.prepaid = Prepaid(RATES, GRANTED, lambda: self.elapsed_s, lambda: self.requested)
 
     def give_back(self, nusd: int, part: int) -> None:
         """Note it."""
@@ -53,6 +53,17 @@ def test_the_second_call_is_paid_from_what_it_returns() -> None:
     little = Settling(bought=REQUEST, price=REQUEST)
     little.prepaid.settle(little.give_back)
     assert little.calls == [(REST, 0)]
+
+
+def test_what_is_spent_meanwhile_is_kept() -> None:
+    function = Settling(bought=RATES.function_nusd(1.0))
+
+    def give_back(nusd: int, part: int) -> None:
+        function.give_back(nusd, part)
+        function.elapsed_s = 3.5
+
+    function.prepaid.settle(give_back)
+    assert sum(nusd for nusd, _ in function.calls) == function.prepaid.granted_nusd - RATES.function_nusd(3.5)
 
 
 def test_a_run_that_is_over_by_then_is_no_error() -> None:
@@ -96,7 +107,7 @@ def test_no_surplus_is_returned_beside_the_rest() -> None:
     assert function.calls == [(REST, 0)]
 
 
-def test_an_answer_that_comes_after_the_rest_was_returned_is_waited_for() -> None:
+def test_an_answer_that_comes_after_the_rest_was_returned_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """The function is held up between two requests, e.g. by other threads: the first one was refused."""
     function, asked, answers, wanted = Settling(), threading.Event(), threading.Event(), list[int]()
 
@@ -108,6 +119,7 @@ def test_an_answer_that_comes_after_the_rest_was_returned_is_waited_for() -> Non
 
     def give_back(nusd: int, part: int) -> None:
         function.give_back(nusd, part)
+        monkeypatch.setattr(budget, "ANSWER_S", 30.0)  # the other thread may run late
         answers.set()
 
     prepaid = function.prepaid
