@@ -1,12 +1,13 @@
 """The progress of training as a blob in the object storage: header, CRC, tables.
 
 The first table has the parameters. If the run ended regularly, the tables of the optimiser's state follow, from which
-another run can continue.
+another run can continue. The model of a run ends with a text that says how the run ended.
 """
 
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import struct
 import zlib
@@ -29,6 +30,8 @@ _MAGIC, _VERSION = b"MLCK", 3
 _BODY = _HEADER.size + _CRC.size
 #: Most tables of one blob: a few for each worker.
 MOST_TABLES = 1 << 16
+#: Most characters of a reason in the text that says how a run ended, and most bytes of that text.
+MOST_REASON, MOST_VERDICT = 1000, 1 << 14
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +52,8 @@ class Progress:
         What the learning rate was multiplied by in the end.
     owners : int32 (n_users,), optional
         The shard of each user, for a run in which users are sharded.
+    verdict : (str, str), optional
+        Status and reason with which the run ended, in its model: its plan may be lost before anybody has read it.
     """
 
     params: Float32
@@ -58,6 +63,7 @@ class Progress:
     n_updates: int = 0
     rate_factor: float = 1.0
     owners: NDArray[np.int32] | None = None
+    verdict: tuple[str, str] | None = None
 
     def encode(self) -> bytes:
         """The progress as a blob."""
@@ -66,6 +72,9 @@ class Progress:
         counts = (len(tables), len(owners), self.n_steps, self.n_updates, self.rate_factor)
         header = _HEADER.pack(_MAGIC, _VERSION, self.step, *tables[0].shape, *counts)
         parts = [part.reshape(-1).view(np.uint8).data for part in (*tables, owners)]
+        if self.verdict is not None:
+            status, reason = self.verdict
+            parts.append(memoryview(json.dumps([status, reason[:MOST_REASON]]).encode()))
         return b"".join([header, _CRC.pack(_checksum(header, parts)), *parts])
 
     @classmethod
@@ -84,11 +93,12 @@ class Progress:
         body, table_bytes = memoryview(blob)[_BODY:], 4 * n_rows * width
         if n_tables > MOST_TABLES:
             raise DecodeError(f"a checkpoint of {n_tables} tables: must be at most {MOST_TABLES}")
-        if magic != _MAGIC or version != _VERSION or len(body) != n_tables * table_bytes + 4 * n_owners:
-            raise DecodeError("a checkpoint that is damaged")
         ends = [number * table_bytes for number in range(n_tables + 1)]
-        parts = [*(body[first:end] for first, end in itertools.pairwise(ends)), body[ends[-1] :]]
-        if _checksum(blob[: _HEADER.size], parts) != crc:
+        ends.append(ends[-1] + 4 * n_owners)
+        if magic != _MAGIC or version != _VERSION or not 0 <= len(body) - ends[-1] <= MOST_VERDICT:
+            raise DecodeError("a checkpoint that is damaged")
+        parts, text = [body[first:end] for first, end in itertools.pairwise(ends)], body[ends[-1] :]
+        if _checksum(blob[: _HEADER.size], [*parts, text] if text else parts) != crc:
             raise DecodeError("a checkpoint that is damaged")
         if not n_tables or not math.isfinite(factor):
             raise DecodeError("a checkpoint of no table, or of no learning rate")
@@ -96,7 +106,8 @@ class Progress:
             np.frombuffer(part, "<f4").reshape(n_rows, width).astype(np.float32, copy=False) for part in parts[:-1]
         )
         owners = np.frombuffer(parts[-1], "<i4").astype(np.int32) if n_owners else None
-        return cls(params.copy(), step, tuple(state), n_steps, n_updates, factor, owners)
+        verdict = _verdict(bytes(text)) if text else None
+        return cls(params.copy(), step, tuple(state), n_steps, n_updates, factor, owners, verdict)
 
 
 def encode(params: Float32, step: int) -> bytes:
@@ -121,6 +132,16 @@ def read_rows(objects: ObjectStore, key: str, width: int, first: int, end: int) 
     if len(blob) != 4 * width * (end - first):
         raise DecodeError("a checkpoint that is cut short")
     return np.frombuffer(blob, "<f4").reshape(end - first, width).astype(np.float32)
+
+
+def _verdict(text: bytes) -> tuple[str, str]:
+    try:
+        status, reason = found = json.loads(text)
+    except (ValueError, TypeError, RecursionError):
+        raise DecodeError("a checkpoint whose end is no status and reason") from None
+    if not isinstance(found, list) or not isinstance(status, str) or not isinstance(reason, str):
+        raise DecodeError("a checkpoint whose end is no status and reason")
+    return status, reason
 
 
 def _checksum(header: bytes, parts: Sequence[memoryview]) -> int:

@@ -9,11 +9,10 @@ from typing import NamedTuple
 from ..bus.messages import Invocation, Left
 from ..errors import ServiceError
 from ..exchange import Plan
-from ..job.stop_rules import StopRules
 from ..models import Model
 from ..storage import run_objects
 from ..storage.objects import ObjectStore
-from .step_rows import StepRows, mean_loss
+from .step_rows import mean_loss
 from .worker_watch import WorkerWatch
 
 #: The reason if no worker is left to report one.
@@ -116,16 +115,10 @@ class Ending:
         return False
 
 
-def judged(invocation: Invocation, plan: Plan, objects: ObjectStore, rows: StepRows) -> tuple[str, str]:
-    """How a run ended whose workers have ended without a final message that was heard: by its plan or stop rules."""
-    if plan.stop_after is not None and rows.step >= plan.stop_after:
-        return plan.stop_status, plan.stop_reason
-    # All steps are of no use without their model, which workers store last; it may be newer than a lost step log.
-    found = run_objects.newest(objects, invocation.job_id)
-    if found is None or found.key != run_objects.model_key(invocation.job_id):
-        return "failed", LOST
-    step = max(rows.step, found.progress.step)
+def judged(job_id: str, plan: Plan, step: int, objects: ObjectStore) -> tuple[str, str]:
+    """How a run ended after ``step`` whose workers' final messages were not heard: by its plan or its model."""
     if plan.stop_after is not None and step >= plan.stop_after:
         return plan.stop_status, plan.stop_reason
-    verdict = StopRules(invocation.stop, rows.model.metric).end(step, rows.epoch)
-    return (verdict.status, verdict.reason) if verdict is not None else ("failed", LOST)
+    # All steps are of no use without their model, which is stored last, and outlives a lost plan and step log.
+    found = run_objects.newest(objects, job_id)
+    return ("failed", LOST) if found is None or found.progress.verdict is None else found.progress.verdict

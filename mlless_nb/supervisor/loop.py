@@ -340,7 +340,7 @@ class Supervisor:
 
     def _judge(self) -> tuple[str, str]:
         """Status and reason if no worker reports how the run ended."""
-        return judged(self._job, self._log.read_plan(), self._objects, self._rows)
+        return judged(self._job.job_id, self._log.read_plan(), self._rows.step, self._objects)
 
     def _reserved_nusd(self) -> int | None:
         """What is reserved: functions that were lost are never billed more than was granted. None: no matter."""

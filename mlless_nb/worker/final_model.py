@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import time
 from collections.abc import Callable
 
@@ -94,10 +95,11 @@ class FinalModel:
             loss = self._handing_over.loss("e", step, active, sums)
             if not has_ended_well or not loss < self._best.loss:
                 if has_ended_well:
-                    self._store(run_objects.last_key(self._job_id), step, active, state)
+                    self._store(run_objects.last_key(self._job_id), step, active, state, verdict)
                 kept_step, kept_sums = self._go_back_to_best(step, active, loss) or (kept_step, kept_sums)
         if has_ended_well or kept_step < step:
-            self._store(run_objects.model_key(self._job_id), step, active, state if kept_step == step else [])
+            state = state if kept_step == step else []
+            self._store(run_objects.model_key(self._job_id), step, active, state, verdict)
         return sums, (kept_step, *kept_sums)
 
     def _go_back_to_best(self, step: int, active: list[int], loss: float) -> tuple[int, tuple[float, float]] | None:
@@ -115,14 +117,15 @@ class FinalModel:
             return None
         return self._best.step or 0, sums
 
-    def _store(self, key: str, step: int, active: list[int], state: list[Float32]) -> None:
-        """Store the model and the optimiser's ``state`` under ``key`` if this is the first active worker.
+    def _store(self, key: str, step: int, active: list[int], state: list[Float32], verdict: Verdict) -> None:
+        """Store the model, the optimiser's ``state`` and the ``verdict`` under ``key`` if this is the first worker.
 
         One that was paused for longer than its lease may store it after the run has ended, and nobody removes it then.
         """
         if self._slot != active[0] or not self._replica.is_finite:
             return
-        self._put(key, self._replica.progress(step, state).encode())
+        ended = verdict.status, verdict.reason
+        self._put(key, dataclasses.replace(self._replica.progress(step, state), verdict=ended).encode())
         if time.monotonic() - self._at_work_s > self._lease_s:
             try:
                 self._check_run()

@@ -96,10 +96,10 @@ def _with_frame_checksum(body: bytes) -> bytes:
     return body[:60] + struct.pack("<I", frame_checksum(body)) + body[64:]
 
 
-def _progress(n_rows: int = 6, n_state: int = 2, n_owners: int = 0) -> bytes:
+def _progress(n_rows: int = 6, n_state: int = 2, n_owners: int = 0, verdict: tuple[str, str] | None = None) -> bytes:
     table = np.arange(n_rows * 3, dtype=np.float32).reshape(n_rows, 3)
     owners = np.arange(n_owners, dtype=np.int32) if n_owners else None
-    return Progress(table, 9, (table,) * n_state, 9, 9, 0.5, owners).encode()
+    return Progress(table, 9, (table,) * n_state, 9, 9, 0.5, owners, verdict).encode()
 
 
 def with_progress_crc(body: bytes) -> bytes:
@@ -109,9 +109,10 @@ def with_progress_crc(body: bytes) -> bytes:
         return body
     *_, n_rows, width, n_tables, n_owners, _, _, _ = head.unpack_from(body)
     rest, size = body[head.size + 4 :], 4 * n_rows * width
-    if n_tables > 1000 or len(rest) != n_tables * size + 4 * n_owners:
+    if n_tables > 1000 or len(rest) < (end := n_tables * size + 4 * n_owners):
         return body
-    pieces = [rest[n * size : (n + 1) * size] for n in range(n_tables)] + [rest[n_tables * size :]]
+    pieces = [rest[n * size : (n + 1) * size] for n in range(n_tables)] + [rest[n_tables * size : end]]
+    pieces += [rest[end:]] * (len(rest) > end)
     crc = zlib.crc32(body[: head.size] + b"".join(struct.pack("<I", crc32c(piece)) for piece in pieces))
     return body[: head.size] + struct.pack("<I", crc) + rest
 
@@ -260,7 +261,7 @@ DECODERS: dict[str, Decoder] = {
     "frame": Decoder(kernels.decode_frame, _frames(), seal=_with_frame_checksum, is_checked=True),
     "checkpoint": Decoder(
         Progress.decode,
-        [_progress(), _progress(2, 0), _progress(n_owners=5)],
+        [_progress(), _progress(2, 0), _progress(n_owners=5), _progress(2, 0, verdict=("finished", "done"))],
         seal=with_progress_crc,
         encode=Progress.encode,
         is_checked=True,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import struct
+import zlib
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,6 +13,7 @@ from hypothesis.extra import numpy as numbers
 from numpy.typing import NDArray
 
 from mlless_nb.errors import DecodeError
+from mlless_nb.kernels import crc32c
 from mlless_nb.storage import checkpoint
 from mlless_nb.storage.checkpoint import Progress
 
@@ -45,6 +49,26 @@ def test_progress_survives_the_journey(
         np.testing.assert_array_equal(found.owners, owners)
 
 
+@given(TABLES, st.text(max_size=20), st.text(max_size=2000), st.booleans())
+def test_how_the_run_ended_is_in_its_model(
+    params: NDArray[np.float32], status: str, reason: str, has_owners: bool
+) -> None:
+    owners = np.arange(5, dtype=np.int32) if has_owners else None
+    found = Progress.decode(Progress(params, 9, owners=owners, verdict=(status, reason)).encode())
+    assert found.verdict == (status, reason[:1000])
+    np.testing.assert_array_equal(found.params, params)
+    assert Progress.decode(Progress(params, 9, owners=owners).encode()).verdict is None
+
+
+@pytest.mark.parametrize("end", [b"{}", b'["a"]', b'["a", 1]', b'{"a": 1, "b": 2}', b'"ab"', b"\xff", b"[" * 9999])
+def test_an_end_that_is_none_is_refused(end: bytes) -> None:
+    blob = Progress(table(), 7, verdict=("finished", "done")).encode()
+    header, body = blob[:52], blob[56 : 56 + table().nbytes]
+    crc = zlib.crc32(header + b"".join(struct.pack("<I", crc32c(part)) for part in (body, b"", end)))
+    with pytest.raises(DecodeError, match="whose end is no status and reason"):
+        Progress.decode(header + struct.pack("<I", crc) + body + end)
+
+
 def test_any_layout_is_stored_as_it_reads() -> None:
     params = np.arange(12, dtype=np.float32).reshape(3, 4)
     for view in (params.T, params[::2], np.asfortranarray(params), params.astype(">f4")):
@@ -52,7 +76,7 @@ def test_any_layout_is_stored_as_it_reads() -> None:
 
 
 def test_every_flipped_bit_is_noticed() -> None:
-    blob = Progress(table(), 7, (table(2),), owners=np.ones(2, np.int32)).encode()
+    blob = Progress(table(), 7, (table(2),), owners=np.ones(2, np.int32), verdict=("a", "b")).encode()
     for bit in range(8 * len(blob)):
         damaged = bytearray(blob)
         damaged[bit // 8] ^= 1 << bit % 8
@@ -74,12 +98,12 @@ def test_two_flips_in_different_parts_are_noticed() -> None:
 
 
 def test_every_cut_and_every_addition_is_noticed() -> None:
-    blob = checkpoint.encode(table(), 7)
-    for length in range(len(blob)):
+    for blob in (checkpoint.encode(table(), 7), Progress(table(), 7, verdict=("finished", "done")).encode()):
+        for length in range(len(blob)):
+            with pytest.raises(DecodeError):
+                checkpoint.decode(blob[:length])
         with pytest.raises(DecodeError):
-            checkpoint.decode(blob[:length])
-    with pytest.raises(DecodeError):
-        checkpoint.decode(blob + b"\0")
+            checkpoint.decode(blob + b"\0")
 
 
 @given(st.binary(max_size=80))

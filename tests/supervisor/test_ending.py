@@ -9,11 +9,12 @@ from engine.threads import Job
 from mlless_nb import BSP, PMF, SGD
 from mlless_nb.bus.messages import Left
 from mlless_nb.exchange import MemoryCoordinator, MemoryHub
+from mlless_nb.exchange.plan import NO_PLAN
 from mlless_nb.models import model_from_json
-from mlless_nb.storage.checkpoint import encode
+from mlless_nb.storage.checkpoint import Progress, encode
 from mlless_nb.storage.objects import MemoryObjects
 from mlless_nb.storage.run_objects import last_key, model_key
-from mlless_nb.supervisor.ending import UNHEARD, Ending, KeptModel
+from mlless_nb.supervisor.ending import LOST, UNHEARD, Ending, KeptModel, judged
 from mlless_nb.supervisor.worker_watch import WorkerWatch
 
 
@@ -38,3 +39,15 @@ def test_the_last_model_is_told_of_whatever_of_the_end_was_heard(is_heard: bool,
     kept = ending.kept_model()
     expected = KeptModel(model_key(job_id), last_key(job_id) if has_last else None, kept_step, kept.loss)
     assert kept == (expected if is_heard else expected._replace(step=None))
+
+
+def test_a_run_that_has_lost_its_plan_ended_as_its_model_says() -> None:
+    """A Redis that lost its data as a run was at its cap had it end as if every worker had been lost."""
+    objects = MemoryObjects()
+    assert judged("job", NO_PLAN, 3, objects) == ("failed", LOST)
+    table = np.ones((3, 2), np.float32)
+    objects.put(model_key("job"), encode(table, 3))
+    assert judged("job", NO_PLAN, 3, objects) == ("failed", LOST)
+    ended = "capped", "the budget does not pay for another step"
+    objects.put(model_key("job"), Progress(table, 3, verdict=ended).encode())
+    assert judged("job", NO_PLAN, 3, objects) == ended

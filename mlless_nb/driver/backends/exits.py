@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
-from ...exchange.slots import pid_in
+from ...exchange.slots import invoked_s_in, pid_in
 from .processes import children, is_running, started_at
 
 #: Seconds between two looks at which processes there are, and for how long they are looked for after an invocation: one
@@ -36,6 +36,8 @@ class Exits:
         #: When the process of the first functions began, on the monotonic clock; None if that is not known.
         self.began_at: float | None = None
         self._newest: dict[int, int] = {}  # the process of the function that was seen last in each slot
+        # The processes of all that were seen, by slot and when they were invoked, seconds after the run.
+        self._processes: dict[tuple[int, float], int] = {}
         self._first_invoked_at = math.inf
         self._invoked_at: dict[int, float] = {}  # when another one was invoked for a slot that is not seen there yet
         self._at: dict[int, float] = {}  # when processes exited, monotonic clock
@@ -86,7 +88,7 @@ class Exits:
         for slot, nonce in at_work.items():
             pid = pid_in(nonce)
             if self._newest.get(slot) != pid and self._is_known(pid):
-                self._newest[slot] = pid
+                self._newest[slot] = self._processes[slot, invoked_s_in(nonce)] = pid
                 self._others.add(pid)
                 self._invoked_at.pop(slot, None)
 
@@ -109,6 +111,15 @@ class Exits:
             if len(unseen) < n_slots or not unseen <= self._at.keys():
                 return None
             return max(self._at[pid] for pid in (*unseen, newest) if pid is not None)
+
+    def until(self, slot: int, invoked_s: float) -> float | None:
+        """When one function had exited, on the monotonic clock; infinity while it lives, None if it was never seen.
+
+        ``invoked_s``: when it was invoked for ``slot``, seconds after the run; 0 for one of the first.
+        """
+        pid = self._processes.get((slot, invoked_s))
+        with self._lock:
+            return None if pid is None else self._at.get(pid, math.inf)
 
     def _is_known(self, pid: int) -> bool:
         """Whether this is a process of this machine, which is watched then; False if nobody can tell yet."""

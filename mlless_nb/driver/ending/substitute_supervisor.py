@@ -52,4 +52,4 @@ class SubstituteSupervisor(Supervisor):
 
     def _judge(self) -> tuple[str, str]:
         plan = max(self.plan, self._log.read_plan(), key=lambda one: one.version)
-        return judged(self._job, plan, self._objects, self._rows)
+        return judged(self._job.job_id, plan, self._rows.step, self._objects)

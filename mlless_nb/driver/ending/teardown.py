@@ -58,8 +58,8 @@ def abort_functions(services: Services, n_workers: int, reason: str, patience_s:
 
 def estimate_bill_nusd(
     services: Services, rates: Rates, n_workers: int, launched_at: float, time_s: float, state: RunState
-) -> dict[str, int]:
-    """The bill by component, nano-dollars, if the supervisor sent none.
+) -> tuple[dict[str, int], int | None]:
+    """The bill by component if the supervisor sent none, and the most that it may be, nano-dollars; None without a cap.
 
     Every slot is billed up to ``time_s``, seconds since the invocation, or until its function exited, if that is known;
     the sum is at most what was reserved, since functions end within their grants.
@@ -85,7 +85,7 @@ def estimate_bill_nusd(
     most = None if state.budget_usd is None else to_nusd(state.budget_usd)
     with contextlib.suppress(Exception):  # the reservations may be lost with Redis; the cap still holds
         most = services.log.money()[1]
-    return cut(costs, most)
+    return cut(costs, most), most
 
 
 def failure(
@@ -126,12 +126,13 @@ def failure(
     if None not in exits and services.launcher.gone_at:
         gone_at = min(gone_at, max(at for at in exits if at is not None))
     time_s = gone_at - launched_at if is_launched else 0.0
+    most_nusd = None
     if is_launched:
-        costs = estimate_bill_nusd(services, rates, n_workers, launched_at, time_s, state)
+        costs, most_nusd = estimate_bill_nusd(services, rates, n_workers, launched_at, time_s, state)
     if prepared_nusd:
         costs["storage"] = max(costs["storage"] - prepared_nusd * is_launched, 0)  # the estimate has it there
         costs[PREPARATION] = prepared_nusd
-    return dataclasses.replace(said, costs_nusd=costs, time_s=time_s)
+    return dataclasses.replace(said, costs_nusd=costs, time_s=time_s, most_nusd=most_nusd)
 
 
 def unspent(cap_usd: float, cost_nusd: int, rates: Rates) -> str:

@@ -38,7 +38,8 @@ class UnreportedFunctions:
         self._slots: list[int] = []  # of all successors, in the order in which the supervisor was told of them
         # When the functions of each slot were invoked, and were known to have ended as the next one was, after the run.
         self._lives: dict[int, list[tuple[float, float]]] = {}
-        self._followed_s: list[float] = []  # when those were invoked that live on beside a successor
+        # Those that live on beside a successor, until it has their slot: slots, and when they were invoked.
+        self._followed: list[tuple[int, float]] = []
 
     def note(self, invocations: Iterable[Invocation]) -> None:
         """Note the lives that begin with ``invocations``, and which are successors: others the supervisor waits for."""
@@ -48,7 +49,7 @@ class UnreportedFunctions:
             if lives := self._lives.setdefault(one.slot, [FIRST] if one.invoked_s else []):
                 exited_at = self._exits.at(one.slot)
                 exited_s = math.inf if exited_at is None else exited_at - self._launched_at
-                self._followed_s += [lives[-1][0]] * one.is_successor
+                self._followed += [(one.slot, lives[-1][0])] * one.is_successor
                 lives[-1] = lives[-1][0], min(exited_s, one.invoked_s)
             lives.append((one.invoked_s, math.inf))
         self._exits.invoked({one.slot: self._launched_at + one.invoked_s for one in invocations})
@@ -64,10 +65,15 @@ class UnreportedFunctions:
             exited_at = self._exits.at(slot)
             unknown_s = ended.time_s if slot in unheard else since_s
             last_s = unknown_s if exited_at is None else exited_at - self._launched_at
-            for invoked_s, end_s in lives:
-                until_s = min(last_s if end_s == math.inf else end_s, ended.time_s)
-                lived_s += max(until_s - max(invoked_s, since_s), 0.0)
+            for life in lives:
+                until_s = min(last_s if life[1] == math.inf else self._until_s(slot, *life), ended.time_s)
+                lived_s += max(until_s - max(life[0], since_s), 0.0)
         return lived_s
+
+    def _until_s(self, slot: int, invoked_s: float, end_s: float) -> float:
+        """When one has exited whose successor was invoked at ``end_s``: it may have worked on for seconds."""
+        exited_at = self._exits.until(slot, invoked_s) if (slot, invoked_s) in self._followed else None
+        return end_s if exited_at is None else max(exited_at - self._launched_at, end_s)
 
     def at_most(self, ended: Ended) -> Ended:
         """A final message of the driver's own, with no more for functions than those can have lived.
@@ -91,7 +97,7 @@ class UnreportedFunctions:
             lived_s = max(last_s - max(first_s, invoked_s[-1]), 0.0)
             is_lost = exited_at is not None and slot in unheard  # else it has told what it costs, with its tail
             most += rates.lost_nusd(lived_s) if is_lost else rates.function_nusd(lived_s)
-        most += sum(rates.function_nusd(max(end_s - invoked_s, 0.0)) for invoked_s in self._followed_s)
+        most += sum(rates.function_nusd(max(end_s - invoked_s, 0.0)) for _, invoked_s in self._followed)
         functions = {name: ended.costs_nusd.get(name, 0) for name in FUNCTIONS}
         return dataclasses.replace(ended, costs_nusd={**ended.costs_nusd, **cut(functions, most, "workers")})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import signal
@@ -91,6 +92,24 @@ def test_a_function_in_the_place_of_another_one_is_the_one_that_counts() -> None
     assert exits.at(0) is None
     second.kill()
     exit_of(exits, 0)
+
+
+def test_of_each_that_was_seen_in_a_slot_it_is_known_how_long_it_lived() -> None:
+    first, second = Function(), Function()
+    exits = Exits(lambda: [first.process.pid, second.process.pid])
+    exits.note({0: first.nonce})
+    exits.note({0: nonce_of(second.process.pid, 7.5)})
+    assert exits.until(0, 0.0) == exits.until(0, 7.5) == math.inf
+    assert exits.until(0, 3.0) is exits.until(1, 0.0) is None
+    began = first.kill()
+    give_up_at = time.monotonic() + PATIENCE_S
+    while exits.until(0, 0.0) == math.inf and time.monotonic() < give_up_at:
+        time.sleep(0.01)
+    at = exits.until(0, 0.0)
+    assert at is not None
+    assert began <= at <= time.monotonic()
+    assert exits.until(0, 7.5) == math.inf
+    second.kill()
 
 
 def test_one_that_had_exited_when_it_was_seen_exited_by_then() -> None:

@@ -37,7 +37,7 @@ def services(reserved_nusd: int | None, **log: Any) -> Any:
 def test_every_function_is_billed_to_now_with_the_requests_last_told_of() -> None:
     told = 5 * RATES.function_nusd(8.0) + RATES.servers_nusd(8.0) + 777_000
     state = RunState(time_s=8.0, spent_usd=told / NUSD)
-    costs = teardown.estimate_bill_nusd(services(10**12), RATES, 4, 100.0, 10.0, state)
+    costs, _ = teardown.estimate_bill_nusd(services(10**12), RATES, 4, 100.0, 10.0, state)
     function, servers = RATES.function_nusd(10.0), RATES.servers_nusd(10.0)
     assert costs == {
         "workers": 4 * function,
@@ -49,11 +49,12 @@ def test_every_function_is_billed_to_now_with_the_requests_last_told_of() -> Non
 
 
 def test_the_bill_is_never_above_what_is_reserved() -> None:
-    whole = teardown.estimate_bill_nusd(services(None), RATES, 4, 100.0, 10.0, RunState())
+    whole, most = teardown.estimate_bill_nusd(services(None), RATES, 4, 100.0, 10.0, RunState())
+    assert most is None
     assert whole["storage"] == RATES.requests_nusd(10, 2)
     total = sum(whole.values())
     for over in (1, whole["workers"], whole["workers"] + 5, total):
-        costs = teardown.estimate_bill_nusd(services(total - over), RATES, 4, 100.0, 10.0, RunState())
+        costs, _ = teardown.estimate_bill_nusd(services(total - over), RATES, 4, 100.0, 10.0, RunState())
         assert sum(costs.values()) == total - over
         assert all(0 <= nusd <= whole[component] for component, nusd in costs.items())
         # The supervisor, who may have been lost before anybody missed it, is reduced first.
@@ -62,8 +63,8 @@ def test_the_bill_is_never_above_what_is_reserved() -> None:
 
 
 def test_the_cap_holds_where_the_books_are_gone() -> None:
-    costs = teardown.estimate_bill_nusd(services(None), RATES, 4, 100.0, 10.0, RunState(budget_usd=1e-4))
-    assert sum(costs.values()) == 100_000
+    costs, most = teardown.estimate_bill_nusd(services(None), RATES, 4, 100.0, 10.0, RunState(budget_usd=1e-4))
+    assert sum(costs.values()) == most == 100_000
 
 
 def test_functions_that_nobody_can_kill_are_told_and_waited_for() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from types import SimpleNamespace
 from typing import Any
 
@@ -41,6 +42,11 @@ class Known:
 
     def __init__(self) -> None:
         self.exited_at: dict[int, float] = {}
+        self.until_of: dict[tuple[int, float], float] = {}
+
+    def until(self, slot: int, invoked_s: float) -> float | None:
+        """See `Exits`."""
+        return self.until_of.get((slot, invoked_s))
 
     def invoked(self, invoked_at: dict[int, float]) -> None:
         """Others are the newest ones now."""
@@ -75,6 +81,25 @@ def test_functions_have_lived_until_they_exited_or_others_came_in_their_places()
     exits.exited_at = {}
     invoke(30.0, 3)
     assert unreported.lived_s(dataclasses.replace(ended, unheard=[]), 20.0) == 5.0 + 10.0 + 10.0
+
+
+def test_a_function_has_lived_on_beside_its_successor_until_it_exited() -> None:
+    """It was taken to end as its successor was invoked, which takes seconds to start: -3.5 to -5.9 % of a bill."""
+    exits: Any = Known()
+    unreported = UnreportedFunctions(StartingMoney(RATES, 2, True), RATES, exits, 100.0)
+
+    def invoke(invoked_s: float, *slots: int, is_successor: bool = False) -> None:
+        some: Any = [SimpleNamespace(slot=slot, is_successor=is_successor, invoked_s=invoked_s) for slot in slots]
+        unreported.note(some)
+
+    invoke(0.0, -1, 0, 1)
+    invoke(30.0, 0, 1, is_successor=True)
+    exits.exited_at = {-1: 130.0, 0: 140.0, 1: 140.0}
+    ended = Ended("capped", "", 9, None, None, {}, 40.0, n_invoked=None)
+    assert unreported.lived_s(ended, 0.0) == 30.0 + 2 * (30.0 + 10.0)  # of both it was never seen who they are
+    exits.until_of = {(0, 0.0): 133.0, (1, 0.0): math.inf}
+    assert unreported.lived_s(ended, 0.0) == 30.0 + (33.0 + 10.0) + (40.0 + 10.0)
+    assert unreported.lived_s(ended, 32.0) == (1.0 + 8.0) + (8.0 + 8.0)
 
 
 def test_no_more_is_billed_for_functions_than_they_can_have_lived() -> None:
