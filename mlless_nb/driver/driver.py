@@ -26,7 +26,7 @@ from ..supervisor.policy.replay import inputs_of
 from ..telemetry.record import Record
 from ..tracking import Tracker
 from .backends.causes import Causes
-from .ending import teardown
+from .ending import last_functions, teardown
 from .ending.conclusion import Conclusion
 from .ending.unreported import UnreportedFunctions
 from .launch.allowance import Allowance
@@ -320,7 +320,7 @@ class Driver:
     def _abandon(self) -> Ended:
         """End the run now, since the interpreter exits; in good order if that is quick."""
         reason = "the process that started the run ended"
-        teardown.stop_quickly(self._services, reason)
+        last_functions.stop_quickly(self._services, reason)
         return self._give_up(reason, "stopped")
 
     def _give_up(self, reason: str, status: str = "failed") -> Ended:

@@ -19,7 +19,7 @@ from ..errors import DecodeError, ServiceError
 from ..exchange import Aborted, LostData
 from ..exchange.factory import JobCoordinator, leave, open_coordinator, request_margin_nusd, slice_s
 from ..exchange.protocol import key_prefix
-from ..exchange.slots import nonce_of, place_of
+from ..exchange.slots import nonce_of, place_of, role_of
 from ..exchange.storage.coordinator import StorageCoordinator
 from ..exchange.stores import FrameStore, open_store, store_servers
 from ..job.sync import sync_from_json
@@ -110,7 +110,7 @@ def _run(invocation: Message, storage: Any) -> str:
         prepaid = _prepaid(invocation, rates, log, objects, store)
         if not _begin(invocation, log, prepaid, objects, nonce):
             return ""  # another invocation with the same payload is running
-        last_call: Callable[[], None] = partial(_abort_run, invocation, objects, log)
+        last_call: Callable[[], None] = partial(_abort_run, invocation, objects, log, is_over)
         if not invocation.redis_urls:
             objects.on_request = gate = RequestGate(prepaid, last_call)
             last_call = gate.call
@@ -235,21 +235,23 @@ def _supervise(
 
 def _keep_lease(invocation: Invocation, log: JobCoordinator, is_over: threading.Event) -> None:
     """Renew the lease while the function is busy; a process that is stopped or killed loses it."""
-    role = "supervisor" if invocation.role == "supervisor" else str(invocation.slot)
     while True:
         with contextlib.suppress(Exception):  # the main thread meets the same error and reports it
-            log.renew(role, invocation.lease_s)
+            log.renew(role_of(invocation.slot), invocation.lease_s)
         if is_over.wait(invocation.lease_s / 3):
             return
 
 
-def _abort_run(invocation: Invocation, objects: ObjectStore, own: JobCoordinator) -> None:
+def _abort_run(invocation: Invocation, objects: ObjectStore, own: JobCoordinator, is_over: threading.Event) -> None:
     """Abort the run, over a separate connection: this function's budget is used up before it could end properly."""
     log = _open_log(invocation, objects)
     if isinstance(log, StorageCoordinator) and isinstance(own, StorageCoordinator):
         log.speak_for(own)
     who = f"worker {invocation.slot}" if invocation.role == "worker" else "the supervisor"
     log.abort(f"the budget was used up before {who} could end", invocation.n_workers, "capped")
+    if invocation.redis_urls and not invocation.is_successor:  # the object storage's requests are billed
+        is_over.set()
+        log.bury(role_of(invocation.slot))  # it ends at once: who waits for it pays for the servers meanwhile
 
 
 def _rates(invocation: Invocation) -> Rates:

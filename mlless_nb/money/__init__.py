@@ -10,6 +10,7 @@ differ.
     cost.py       the cost of a run, by component; store_use.py: what of it is for the store of frames
     budget.py     a function spends prepaid grants only, and ends when it gets no further one
     request.py    a function's request for a grant, and how much of it is granted              pure
+    questions.py  requests that are under way, and how slow answers are
     request_gate.py  ends a function before a request that is not reserved
     start.py      the first grants, and the least budget of a run
     book.py       rules of the budgets of sessions, projects and sweeps                        pure

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from .lateness import Lateness
 from .meter import NUSD, Rates
+from .questions import Questions
 from .request import NO_REQUEST, BudgetRequest, GiveBack, Reserve
 
 #: Seconds of a plain exit that a function keeps prepaid, beside measured ones (evaluating, storing).
@@ -22,10 +23,8 @@ SLICE_S = 0.5
 SCARCE_S = 2.0
 #: Seconds before the end of the grant at which the watch reserves time for a function that is blocked.
 BUY_AHEAD_S = 0.25
-#: Longest wait for an answer when a function has overrun its grant, or settles its money, seconds.
+#: Longest wait for an answer when a function has overrun its grant, seconds.
 ANSWER_S = 0.1
-#: It settles after so many waits of a part of that: one that is suspended meanwhile loses one of them.
-ANSWER_WAITS = 10
 #: Steps that may still complete after a worker's request was refused: the present one, and the last one.
 STEPS_TO_END = 2
 
@@ -104,8 +103,8 @@ class Prepaid:
         self.is_settling = False
         #: Set once it need not be watched any more.
         self.ended = threading.Event()
-        self._lock, self._n_asking = threading.Lock(), 0
-        self._answered = threading.Condition(self._lock)  # a request has its answer
+        self._lock = threading.Lock()
+        self.questions = Questions(self._lock, elapsed_s)
 
     def cost_nusd(self, span_s: float) -> int:
         """Bill of a span of ``span_s`` seconds without storage requests."""
@@ -159,8 +158,17 @@ class Prepaid:
 
     @property
     def exit_s(self) -> float:
-        """Seconds that are kept prepaid to end in good order: a plain exit, measured work, and being woken late."""
-        return self._plain_exit_s + self._measured_exit_s + self.late_margin_s
+        """Seconds kept prepaid to end in good order: a plain exit, measured work, late wake-ups, and slow answers."""
+        return self._plain_exit_s + self._measured_exit_s + self.late_margin_s + self._slow_answer_s
+
+    @property
+    def _slow_answer_s(self) -> float:
+        return 0.0 if self.is_scarce else self.questions.slow_answer_s  # the last of the budget is for steps
+
+    @property
+    def buy_ahead_s(self) -> float:
+        """Seconds before the end of the grant at which the watch reserves time for a function that is blocked."""
+        return BUY_AHEAD_S + self._slow_answer_s
 
     @property
     def late_margin_s(self) -> float:
@@ -220,11 +228,11 @@ class Prepaid:
                 return
             self.granted_nusd -= surplus
             self._n_returned += 1
-            self._n_asking += 1
+            self.questions.add()
         try:
             give_back(surplus, self._n_returned)
         finally:
-            self.note_answer()
+            self.questions.end()
 
     def add(self, nusd: int) -> None:
         """Add ``nusd`` to the grant."""
@@ -257,11 +265,11 @@ class Prepaid:
         with self._lock:
             if self.is_settling and not is_late:
                 return True
-            self._n_asking += 1  # between its two requests, too
+            self.questions.add()  # between its two requests, too
         try:
             return self._hold_out(reserve)
         finally:
-            self.note_answer()
+            self.questions.end()
 
     def _hold_out(self, reserve: Reserve) -> bool:
         if self.buy(0.0, reserve):
@@ -273,8 +281,7 @@ class Prepaid:
     def _ask(self, reserve: Reserve, wanted: BudgetRequest, request_id: str = "") -> int:
         """Reserve ``wanted`` and add the grant; a request without an answer is kept, to be repeated with its id."""
         request_id = request_id or uuid.uuid4().hex
-        self.note_question()
-        granted, is_answered = 0, False
+        granted, is_answered, asked_s = 0, False, self.questions.begin()
         try:
             granted = reserve(wanted.nusd, wanted.least_nusd, request_id)
             is_answered = True
@@ -283,19 +290,8 @@ class Prepaid:
                 self.granted_nusd += granted
                 if not is_answered:
                     self._unanswered.append((wanted, request_id))
-            self.note_answer()
+            self.questions.end(asked_s)
         return granted
-
-    def note_question(self) -> None:
-        """A request is under way, for which a function that settles its money waits."""
-        with self._lock:
-            self._n_asking += 1
-
-    def note_answer(self) -> None:
-        """It is answered, or has failed."""
-        with self._answered:
-            self._n_asking -= 1
-            self._answered.notify_all()
 
     def _repeat_unanswered(self, reserve: Reserve) -> None:
         """Repeat unanswered requests with their ids: if one was granted before, the same grant is returned."""
@@ -325,24 +321,18 @@ class Prepaid:
         alone : bool
             Whether another supervisor pays for the servers, see `alone_nusd`.
         """
-        with self._answered:
+        with self._lock:
             self.is_settling = True
-            self._await_answers()
+            self.questions.wait()
             rest = self.rest_nusd(self.alone_nusd if alone else self.spent_nusd)
         give_back(rest, part)
-        with self._answered:
-            self._await_answers()
+        with self._lock:
+            self.questions.wait()
             # Less what was spent meanwhile; the second call costs as much as the first one, and nothing is kept for it.
             more = self.rest_nusd(self.alone_nusd if alone else self.spent_nusd) - rest
         if more > 0:
             with contextlib.suppress(Exception):  # the run may be over by now: it stays reserved
                 give_back(more, (part or self._n_returned) + 1)
-
-    def _await_answers(self) -> None:
-        """Wait until no request is under way; to be called with the lock."""
-        for _ in range(ANSWER_WAITS):
-            if self._answered.wait_for(lambda: not self._n_asking, ANSWER_S / ANSWER_WAITS):
-                return
 
     def end(self) -> None:
         """Stop watching, since the function is about to return."""

@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Callable
 
-from .budget import ANSWER_S, BUY_AHEAD_S, Prepaid
+from .budget import ANSWER_S, Prepaid
 from .request import GiveBack, Money, Reserve
 
 #: Seconds before its grant is used up at which a function reports that it ends for that reason.
@@ -46,11 +46,11 @@ class GrantWatch:
 
     def _look(self) -> None:
         prepaid, was_called = self._prepaid, False
-        while not prepaid.lateness.wait(prepaid.ended, max(min(prepaid.left_s - BUY_AHEAD_S, 0.25), 0.01)):
+        while not prepaid.lateness.wait(prepaid.ended, max(min(prepaid.left_s - prepaid.buy_ahead_s, 0.25), 0.01)):
             try:
                 prepaid.learn(*self._money())
                 prepaid.return_surplus(self._give_back)
-                if prepaid.is_settling or prepaid.left_s > BUY_AHEAD_S or was_called:
+                if prepaid.is_settling or prepaid.left_s > prepaid.buy_ahead_s or was_called:
                     continue
                 is_refused = not prepaid.hold_out(self._reserve)
                 if is_refused and prepaid.left_s <= LAST_CALL_S:
@@ -80,13 +80,13 @@ class GrantWatch:
             except Exception:  # the server failed
                 return
             finally:
-                self._prepaid.note_answer()
+                self._prepaid.questions.end()
             with contextlib.suppress(Exception):
                 if not is_paid:
                     self._last_call()
                 answers.append(is_paid)
 
-        self._prepaid.note_question()  # before the thread runs
+        self._prepaid.questions.begin()  # before the thread runs
         asking = threading.Thread(target=ask, name="mlless-late", daemon=True)
         asking.start()
         if self._prepaid.has_cap:

@@ -13,6 +13,8 @@ pytestmark = pytest.mark.long
 STEPS, MEGABIT = 600, 30.0
 #: A budget that a run without another end uses up, US dollars.
 CAP_USD = 0.003
+#: That of a run beside busy loops: functions that start in 20 s instead of 2 cost most of the one above.
+BUSY_CAP_USD = 0.006
 #: The token bucket of one link may run out before that of another: its worker is slower, and would get a duplicate.
 PLAIN = {"speculation": "off"}
 
@@ -55,12 +57,12 @@ def test_the_tuner_removes_workers_and_the_cap_holds(box: Any) -> None:
 def test_a_cap_holds_beside_busy_loops(box: Any) -> None:
     """Runtimes took twice as long to end as is estimated, and nothing was reserved for it."""
     with busy(box), busy(box):
-        run = trained(box, steps=1_000_000, budget=CAP_USD)
+        run = trained(box, steps=1_000_000, budget=BUSY_CAP_USD)
     print("capped", run.get("time_s"), run.get("functions_usd", 0) / billed_usd(box), run.get("told"))
     assert run.get("status") == "capped", run
     servers = sum(run["cost"].values()) - run["functions_usd"]
-    assert billed_usd(box) + servers <= CAP_USD
-    assert sum(run["cost"].values()) > 0.8 * CAP_USD
+    assert billed_usd(box) + servers <= BUSY_CAP_USD
+    assert sum(run["cost"].values()) > 0.8 * BUSY_CAP_USD
 
 
 @pytest.mark.parametrize("execution", ["map-reduce", "events"])

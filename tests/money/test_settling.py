@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from mlless_nb.money import Rates, budget, price_profile
+from mlless_nb.money import Rates, price_profile, questions
 from mlless_nb.money.budget import BUY_AHEAD_S, Prepaid
 
 RATES = Rates(price_profile("aws-lambda-x86"), 1769)
@@ -119,7 +119,7 @@ def test_an_answer_that_comes_after_the_rest_was_returned_is_waited_for(monkeypa
 
     def give_back(nusd: int, part: int) -> None:
         function.give_back(nusd, part)
-        monkeypatch.setattr(budget, "ANSWER_S", 30.0)  # the other thread may run late
+        monkeypatch.setattr(questions, "ANSWERS_S", 30.0)  # the other thread may run late
         answers.set()
 
     prepaid = function.prepaid

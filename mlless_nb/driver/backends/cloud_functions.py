@@ -124,10 +124,14 @@ class CloudFunctions:
             if self._pods is not None and not is_complete:
                 self._pods.remove_jobs()
 
-    def _await_notes(self) -> bool:
+    def have_ended(self) -> bool:
+        """Whether all that were invoked have ended, and none was lost: each has written its last note; a request."""
         storage = self._executor.storage
+        return n_notes(storage, storage.bucket, str(self._executor.executor_id)) >= self._n_invoked
+
+    def _await_notes(self) -> bool:
         for _ in range(NOTES_POLLS if self._n_invoked else 0):
-            if n_notes(storage, storage.bucket, str(self._executor.executor_id)) >= self._n_invoked:
+            if self.have_ended():
                 return True
             time.sleep(NOTES_POLL_S)
         return not self._n_invoked

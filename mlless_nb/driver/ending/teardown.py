@@ -15,7 +15,6 @@ from ...bus.messages import Ended, Invocation
 from ...bus.recorded import recorded
 from ...errors import DecodeError, ServiceError
 from ...exchange import SUPERVISOR, LostData, Plan
-from ...exchange.slots import role_of
 from ...models import FittedModel
 from ...money import Cost, Rates
 from ...money.budget import Prepaid
@@ -30,6 +29,7 @@ from ...telemetry.record import LAST, Record
 from ..launch.invocations import LEASE_S
 from ..servers.services import Services
 from .final_bill import until_exits
+from .last_functions import abort_functions
 from .remains import Remains
 
 #: The end of a run of which nothing is left.
@@ -38,22 +38,6 @@ ALL_DOWN = "Everything is shut down"
 FETCH_TRIES, FETCH_PAUSE_S = 3, 0.5
 #: Messages of one function, about, which a second supervisor reads.
 MESSAGES = 10
-#: Longest wait for functions to end in good order when the interpreter exits, seconds.
-STOP_S = 2.0
-
-
-def abort_functions(services: Services, n_workers: int, reason: str, patience_s: float) -> None:
-    """Abort the functions, and wait at most ``patience_s`` seconds until they have ended; clouds offer no kill."""
-    slots = [SUPERVISOR, *range(n_workers)]
-    log, launcher, give_up_at = services.log, services.launcher, time.monotonic() + patience_s
-    with contextlib.suppress(Exception):  # Redis may have failed: then functions end by themselves
-        log.abort(reason, n_workers)
-        while not launcher.has_ended() and time.monotonic() < give_up_at:
-            if not launcher.is_local and not any(log.alive([role_of(slot) for slot in slots])):
-                return
-            if launcher.is_local and services.redis_urls:  # the object storage's requests are billed
-                launcher.exits.note(log.at_work(slots))
-            time.sleep(0.05)
 
 
 def estimate_bill_nusd(
@@ -140,16 +124,6 @@ def unspent(cap_usd: float, cost_nusd: int, rates: Rates) -> str:
     rest, second = to_nusd(cap_usd) - cost_nusd, rates.servers_nusd(1.0) - rates.servers_nusd(0.0)
     why = f"less than a second of the servers (${second / NUSD:.6f})" if rest < second else "kept to end in good order"
     return f"; ${rest / NUSD:.6f} of ${cap_usd:g} is left, {why}"
-
-
-def stop_quickly(services: Services, reason: str) -> None:
-    """Stop the run in good order if that takes no more than `STOP_S`, and then kill its local functions."""
-    give_up_at = time.monotonic() + STOP_S
-    with contextlib.suppress(Exception):  # Redis may have failed
-        services.log.announce_stop("stopped", reason)
-        while not services.launcher.has_ended() and time.monotonic() < give_up_at:
-            time.sleep(0.02)
-    services.launcher.kill()
 
 
 def aborted(services: Services) -> tuple[str, str] | None:

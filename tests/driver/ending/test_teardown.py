@@ -67,20 +67,6 @@ def test_the_cap_holds_where_the_books_are_gone() -> None:
     assert sum(costs.values()) == most == 100_000
 
 
-def test_functions_that_nobody_can_kill_are_told_and_waited_for() -> None:
-    told: list[tuple[str, int]] = []
-    answers = iter([[True, True, True], [False, True, False], [False, False, False]])
-    log = {"abort": lambda *words: told.append(words), "alive": lambda roles: next(answers)}
-    teardown.abort_functions(services(0, **log), 2, "the driver failed", patience_s=60.0)
-    assert told == [("the driver failed", 2)]
-    assert next(answers, None) is None
-
-
-def test_calling_off_gives_up_in_time_and_bears_a_redis_that_is_gone() -> None:
-    teardown.abort_functions(services(0, abort=lambda *_: None, alive=lambda roles: [True]), 1, "", patience_s=0.0)
-    teardown.abort_functions(services(None), 1, "", patience_s=60.0)
-
-
 def test_a_run_whose_functions_were_never_there_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """On this machine functions that have not come look like ones that have not ended."""
     here = services(0, abort=lambda *_: None)
