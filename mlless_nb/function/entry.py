@@ -174,6 +174,7 @@ def _begin(invocation: Invocation, log: JobCoordinator, prepaid: Prepaid, object
     """
     slot, give_up_at = invocation.slot, time.monotonic() + RESTORED_S
     while True:
+        asked_s = prepaid.elapsed_s
         try:
             if not log.claim(place_of(slot, invocation.invoked_s)):
                 second_start.book(invocation, log, prepaid, objects, nonce)
@@ -190,6 +191,7 @@ def _begin(invocation: Invocation, log: JobCoordinator, prepaid: Prepaid, object
             # What was granted for a slow start is that of the function which has the slot, not of its successor.
             granted_nusd = 0 if invocation.is_successor else log.start_grant(slot)
             prepaid.learn(*log.money())
+            prepaid.questions.note(prepaid.elapsed_s - asked_s)
             prepaid.add(granted_nusd)
             prepaid.buy(0.0, log.reserve)  # the start may have taken longer than was prepaid
             return True

@@ -158,12 +158,13 @@ class Prepaid:
 
     @property
     def exit_s(self) -> float:
-        """Seconds kept prepaid to end in good order: a plain exit, measured work, late wake-ups, and slow answers."""
-        return self._plain_exit_s + self._measured_exit_s + self.late_margin_s + self._slow_answer_s
+        """Seconds that are kept prepaid to end in good order: a plain exit, measured work, and being woken late."""
+        return self._plain_exit_s + self._measured_exit_s + self.late_margin_s
 
     @property
     def _slow_answer_s(self) -> float:
-        return 0.0 if self.is_scarce else self.questions.slow_answer_s  # the last of the budget is for steps
+        """Seconds that the watch reserves in addition: no step is refused for them, and the last of a budget is not."""
+        return 0.0 if self.is_scarce else self.questions.slow_answer_s
 
     @property
     def buy_ahead_s(self) -> float:
@@ -192,11 +193,12 @@ class Prepaid:
             self._plain_exit_s = min(max(share_s, LEAST_EXIT_S), EXIT_S)
             self.is_scarce = cap_nusd - reserved_nusd < SCARCE_S * self._run_usd_s * NUSD
 
-    def wanted(self, step_s: float) -> BudgetRequest:
-        """The request before another step of about ``step_s`` seconds; empty if the grant is sufficient."""
+    def wanted(self, step_s: float, more_s: float = 0.0) -> BudgetRequest:
+        """The request before another step of about ``step_s`` seconds; empty if ``more_s`` beyond it are paid."""
         if step_s > 0:
             self._step_s = step_s
         requests, horizon_s = self._ahead(step_s)
+        horizon_s += more_s
         least = self.cost_nusd(horizon_s) + requests - self.granted_nusd
         if least <= 0:
             return NO_REQUEST
@@ -223,7 +225,7 @@ class Prepaid:
             if self.is_settling:
                 return
             requests, horizon_s = self._ahead(step_s)
-            surplus = self.granted_nusd - requests - self.cost_nusd(horizon_s + slice_s)
+            surplus = self.granted_nusd - requests - self.cost_nusd(horizon_s + self._slow_answer_s + slice_s)
             if surplus <= slice_s * self.rates.function_usd_s * NUSD:
                 return
             self.granted_nusd -= surplus
@@ -239,10 +241,10 @@ class Prepaid:
         with self._lock:
             self.granted_nusd += nusd
 
-    def buy(self, step_s: float, reserve: Reserve) -> bool:
+    def buy(self, step_s: float, reserve: Reserve, more_s: float = 0.0) -> bool:
         """Reserve what `wanted` returns; False if not even its least amount was granted."""
         self._repeat_unanswered(reserve)
-        wanted = self.wanted(step_s)
+        wanted = self.wanted(step_s, more_s)
         return wanted.nusd <= 0 or self._ask(reserve, wanted) > 0
 
     def buy_reads(self, n_reads: int, reserve: Reserve) -> bool:
@@ -272,7 +274,7 @@ class Prepaid:
             self.questions.end()
 
     def _hold_out(self, reserve: Reserve) -> bool:
-        if self.buy(0.0, reserve):
+        if self.buy(0.0, reserve, self._slow_answer_s):
             return True
         requests, elapsed_s = self._requests_nusd() - self.granted_nusd, self._elapsed_s()
         wanted, least = (self.cost_nusd(elapsed_s + span_s) + requests for span_s in (2 * BUY_AHEAD_S, BUY_AHEAD_S))

@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Callable
 
-from .budget import ANSWER_S, Prepaid
+from .budget import ANSWER_S, BUY_AHEAD_S, Prepaid
 from .request import GiveBack, Money, Reserve
 
 #: Seconds before its grant is used up at which a function reports that it ends for that reason.
@@ -40,21 +40,29 @@ class GrantWatch:
     ) -> None:
         self._prepaid, self._reserve, self._last_call = prepaid, reserve, last_call
         self._money, self._give_back = money, give_back
+        self._is_short = False  # of money: not all that it wanted was granted
+        self._has_called = False  # then it ends, even if others return money: it has told so
         # The first one may block (a server that hangs), so the other one enforces the deadline.
         for name, target in (("mlless-prepaid", self._look), ("mlless-deadline", self._end_in_time)):
             threading.Thread(target=target, name=name, daemon=True).start()
 
+    @property
+    def _ahead_s(self) -> float:
+        """Seconds before the end of the grant at which more is asked for; what was refused is asked for again late."""
+        return BUY_AHEAD_S if self._is_short else self._prepaid.buy_ahead_s
+
     def _look(self) -> None:
-        prepaid, was_called = self._prepaid, False
-        while not prepaid.lateness.wait(prepaid.ended, max(min(prepaid.left_s - prepaid.buy_ahead_s, 0.25), 0.01)):
+        prepaid = self._prepaid
+        while not prepaid.lateness.wait(prepaid.ended, max(min(prepaid.left_s - self._ahead_s, 0.25), 0.01)):
             try:
                 prepaid.learn(*self._money())
                 prepaid.return_surplus(self._give_back)
-                if prepaid.is_settling or prepaid.left_s > prepaid.buy_ahead_s or was_called:
+                if prepaid.is_settling or prepaid.left_s > self._ahead_s or self._has_called:
                     continue
                 is_refused = not prepaid.hold_out(self._reserve)
+                self._is_short = prepaid.left_s <= prepaid.buy_ahead_s
                 if is_refused and prepaid.left_s <= LAST_CALL_S:
-                    was_called = True
+                    self._has_called = True
                     self._last_call()
             except Exception:  # the server failed or lost the run: the main thread or the deadline ends the function
                 continue
@@ -63,7 +71,7 @@ class GrantWatch:
         prepaid = self._prepaid
         # A wait of no time at all would let a clock of finite precision stand just before the deadline.
         while not prepaid.lateness.wait(prepaid.ended, min(max(prepaid.left_s - prepaid.late_margin_s, 1e-5), 0.25)):
-            if prepaid.left_s <= prepaid.late_margin_s and not self._pays_late():
+            if prepaid.left_s <= prepaid.late_margin_s and (self._has_called or not self._pays_late()):
                 os._exit(75)
 
     def _pays_late(self) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 #: meanwhile loses one of these.
 ANSWERS_S, WAITS = 0.1, 10
 #: A request may take so many times as long as recent ones; at most so many seconds are kept for that.
-SLACK, MOST_S = 2.0, 2.0
+SLACK, MOST_S = 2.0, 1.0
 
 
 class Questions:
@@ -49,9 +49,13 @@ class Questions:
         """It is answered, or has failed; what began at ``asked_s`` was a single one, whose time counts."""
         with self._answered:
             self._n -= 1
-            if asked_s is not None:
-                self._answer_s = max(self._elapsed_s() - asked_s, 0.5 * self._answer_s)
             self._answered.notify_all()
+        if asked_s is not None:
+            self.note(self._elapsed_s() - asked_s)
+
+    def note(self, answer_s: float) -> None:
+        """An answer has taken so many seconds."""
+        self._answer_s = max(answer_s, 0.5 * self._answer_s)
 
     def wait(self) -> None:
         """Wait until no request is under way; to be called with the lock."""

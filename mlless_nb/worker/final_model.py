@@ -11,6 +11,7 @@ from ..bus.messages import Invocation
 from ..errors import ServiceError
 from ..exchange import LostData
 from ..job.stop_rules import Verdict
+from ..redaction import scrubbed
 from ..storage import run_objects
 from ..storage.objects import ObjectStore
 from .best_replica import BestReplica
@@ -124,7 +125,7 @@ class FinalModel:
         """
         if self._slot != active[0] or not self._replica.is_finite:
             return
-        ended = verdict.status, verdict.reason
+        ended = verdict.status, scrubbed(verdict.reason)
         self._put(key, dataclasses.replace(self._replica.progress(step, state), verdict=ended).encode())
         if time.monotonic() - self._at_work_s > self._lease_s:
             try:

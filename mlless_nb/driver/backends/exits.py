@@ -113,13 +113,13 @@ class Exits:
             return max(self._at[pid] for pid in (*unseen, newest) if pid is not None)
 
     def until(self, slot: int, invoked_s: float) -> float | None:
-        """When one function had exited, on the monotonic clock; infinity while it lives, None if it was never seen.
+        """When one function had exited, on the monotonic clock; infinity while it lives, None if that is not known.
 
         ``invoked_s``: when it was invoked for ``slot``, seconds after the run; 0 for one of the first.
         """
         pid = self._processes.get((slot, invoked_s))
         with self._lock:
-            return None if pid is None else self._at.get(pid, math.inf)
+            return None if pid is None else self._at.get(pid, math.inf if pid in self._watched.values() else None)
 
     def _is_known(self, pid: int) -> bool:
         """Whether this is a process of this machine, which is watched then; False if nobody can tell yet."""

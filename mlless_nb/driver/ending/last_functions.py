@@ -3,44 +3,59 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 
 from ...exchange import SUPERVISOR
 from ...exchange.slots import role_of
 from ..servers.services import Services
 
-#: Seconds between two looks whether functions of a cloud have ended: of some only a listing tells.
-CLOUD_LOOK_S = 1.0
+#: Seconds between two listings of the notes of functions, which are requests.
+LISTING_S = 1.0
 #: Longest wait for functions to end in good order when the interpreter exits, seconds.
 STOP_S = 2.0
 
 
-def abort_functions(services: Services, n_workers: int, reason: str, patience_s: float) -> None:
-    """Abort the functions, and wait at most ``patience_s`` seconds until they have ended; clouds offer no kill."""
+def abort_functions(
+    services: Services, n_workers: int, reason: str, patience_s: float, starts_until: float = -math.inf
+) -> None:
+    """Abort the functions, and wait at most ``patience_s`` seconds until they have ended; clouds offer no kill.
+
+    Parameters
+    ----------
+    starts_until : float
+        On the monotonic clock: until then those of a cloud are waited for that may have yet to start.
+    """
     slots = [SUPERVISOR, *range(n_workers)]
     log, launcher, give_up_at = services.log, services.launcher, time.monotonic() + patience_s
     with contextlib.suppress(Exception):  # Redis may have failed: then functions end by themselves
         log.abort(reason, n_workers)
         while not launcher.has_ended() and time.monotonic() < give_up_at:
-            if not launcher.is_local and _have_ended(services, slots):
-                return
+            if not launcher.is_local and _are_idle(services, slots):
+                _await_starts(services, slots, min(starts_until, give_up_at))
+                break
             if launcher.is_local and services.redis_urls:  # the object storage's requests are billed
                 launcher.exits.note(log.at_work(slots))
-            time.sleep(0.05 if launcher.is_local else CLOUD_LOOK_S)
+            time.sleep(0.05)
 
 
-def _have_ended(services: Services, slots: list[int]) -> bool:
-    """Whether no function of a cloud works on, nor has yet to start: that is on the bill, too.
+def _are_idle(services: Services, slots: list[int]) -> bool:
+    """Whether no function of a cloud works on: one that ended in good order has settled, a lost one has no lease."""
+    log = services.log
+    at_work = list(log.at_work(slots)) if services.redis_urls else slots  # the object storage's requests are billed
+    return not any(log.alive([role_of(slot) for slot in at_work]))
 
-    One that ended in good order has settled its money, one that was lost has no lease; one that fails as it starts has
-    neither, but leaves a note.
+
+def _await_starts(services: Services, slots: list[int], give_up_at: float) -> None:
+    """Wait for functions that are starting: they are on the bill until they end. One that fails as it does has a note.
+
+    Those that were lost have none; with a slot that nobody ever had, that is waited for in vain.
     """
     log, cloud = services.log, services.launcher.cloud
-    at_work = list(log.at_work(slots)) if services.redis_urls else slots  # the object storage's requests are billed
-    if any(log.alive([role_of(slot) for slot in at_work])):
-        return False
-    is_there = log.settled(slots).union(at_work).issuperset(slots) if services.redis_urls else True
-    return is_there or cloud is None or cloud.have_ended()
+    while cloud is not None and services.redis_urls and time.monotonic() < give_up_at:
+        if log.settled(slots).union(log.at_work(slots)).issuperset(slots) or cloud.have_ended():
+            return
+        time.sleep(LISTING_S)
 
 
 def stop_quickly(services: Services, reason: str) -> None:

@@ -20,6 +20,7 @@ from ...money import Cost, Rates
 from ...money.budget import Prepaid
 from ...money.cost import PREPARATION, cut
 from ...money.meter import NUSD, to_nusd
+from ...money.start import StartingMoney
 from ...storage import run_objects
 from ...storage.checkpoint import Progress
 from ...storage.objects import ObjectStore
@@ -36,6 +37,11 @@ from .remains import Remains
 ALL_DOWN = "Everything is shut down"
 #: Tries to fetch the model, and the pause between them, seconds.
 FETCH_TRIES, FETCH_PAUSE_S = 3, 0.5
+#: Longest wait for functions of a cloud whose budget is used up, seconds: they end themselves, and nobody pays for the
+#: servers any more.
+CAPPED_S = 5.0
+#: A function of a cloud may take so many times as long to start as is estimated.
+STARTS = 2.0
 #: Messages of one function, about, which a second supervisor reads.
 MESSAGES = 10
 
@@ -43,7 +49,7 @@ MESSAGES = 10
 def estimate_bill_nusd(
     services: Services, rates: Rates, n_workers: int, launched_at: float, time_s: float, state: RunState
 ) -> tuple[dict[str, int], int | None]:
-    """The bill by component if the supervisor sent none, and the most that it may be, nano-dollars; None without a cap.
+    """The bill by component if the supervisor sent none, and what was reserved, nano-dollars; None if not known.
 
     Every slot is billed up to ``time_s``, seconds since the invocation, or until its function exited, if that is known;
     the sum is at most what was reserved, since functions end within their grants.
@@ -99,8 +105,11 @@ def failure(
     objects = services.launcher.objects
     costs = {"storage": rates.requests_nusd(objects.gets, objects.puts)}
     if launched_at:
-        may_run = is_launched or not services.launcher.is_local
-        abort_functions(services, n_workers, said.reason, 2 * LEASE_S if may_run else 0.0)
+        is_local = services.launcher.is_local
+        may_run, start_s = is_launched or not is_local, StartingMoney(rates, n_workers, is_local).start_s
+        patience_s = CAPPED_S if said.status == "capped" and not is_local else 2 * LEASE_S
+        starts_until = launched_at + STARTS * start_s if is_launched else launched_at  # else some were never accepted
+        abort_functions(services, n_workers, said.reason, patience_s if may_run else 0.0, starts_until)
     # Functions run on until they are known to have ended: each, or all together.
     gone_at, slots = services.launcher.gone_at or time.monotonic(), [SUPERVISOR, *range(n_workers)]
     if is_launched and services.launcher.is_local and not services.redis_urls:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -43,10 +45,10 @@ class Cloud:
         return len(self._looks) - 1
 
 
-def waited(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> Cloud:
+def waited(cloud: Cloud, monkeypatch: pytest.MonkeyPatch, starts_until: float = math.inf) -> Cloud:
     """After its functions were told."""
     monkeypatch.setattr(last_functions.time, "sleep", cloud.next)
-    abort_functions(cloud.services, 2, "the driver failed", patience_s=60.0)
+    abort_functions(cloud.services, 2, "the driver failed", 60.0, starts_until)
     assert cloud.told == [("the driver failed", 2)]
     return cloud
 
@@ -70,6 +72,11 @@ def test_those_that_have_not_started_are_waited_for_until_they_leave_notes(monke
     """They fail as they start, some of them seconds after the first one of which the run was told: 5 % of a bill."""
     cloud = Cloud(("0", "", "", False), ("0", "", "", False), ("0", "", "", True))
     assert waited(cloud, monkeypatch).n_left == 0
+
+
+def test_those_that_were_to_start_long_ago_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    cloud = Cloud(("0", "", "0", False), ("0", "", "", False), ("0", "", "", True))
+    assert waited(cloud, monkeypatch, time.monotonic()).n_left == 1
 
 
 def test_without_a_redis_leases_tell(monkeypatch: pytest.MonkeyPatch) -> None:
