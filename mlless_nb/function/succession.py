@@ -10,7 +10,7 @@ from ..bus import Bus
 from ..bus.messages import Invocation, Ready
 from ..exchange import Coordinator, LostData, Restart
 from ..exchange.factory import slot_pauses_s
-from ..exchange.slots import UNUSED, role_of, successor_of
+from ..exchange.slots import UNUSED, invoked_s_in, role_of, successor_of
 from ..exchange.storage.rounds import GROWTH
 
 #: Longest wait for the slot, seconds.
@@ -28,6 +28,8 @@ def await_slot(invocation: Invocation, log: Coordinator, bus: Bus, elapsed_s: fl
     ``elapsed_s`` are the seconds that are billed so far.
     """
     holder = log.at_work([invocation.slot]).get(invocation.slot)
+    if holder is not None and invoked_s_in(holder) > invocation.invoked_s:
+        return False  # one that was invoked after this one, in its place, has come first
     log.renew(successor_of(invocation.slot), invocation.lease_s)  # without it, nobody hands over
     ready_s = log.now_s() - invocation.launched_at_s
     bus.send("supervisor", Ready(invocation.slot, ready_s - elapsed_s, ready_s).encode())

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ..bus.messages import Invocation, Left
+from ..bus.messages import Failed, Invocation, Left
 from ..errors import ServiceError
 from ..exchange import Plan
 from ..models import Model
@@ -75,6 +75,8 @@ class Ending:
         if aborted is not None and (judged or aborted[0] == "failed") and self._is_model_stored():
             verdicts = verdicts if judged else [judge()]  # nobody is left who could say so
             aborted = aborted if verdicts[0][1] == LOST else None
+        elif aborted is None and judged and self._lacks_any(workers) and not self._is_model_stored(if_unknown=True):
+            verdicts = [judge()]  # who was to store it was lost
         self.status, self.reason = aborted or (verdicts[0] if verdicts else judge())
         self.was_aborted = aborted is not None
         self.validation_loss: float | None = None
@@ -109,10 +111,16 @@ class Ending:
             found = None  # the driver looks again
         return KeptModel(found.key, found.last_key) if found is not None else KeptModel(None)
 
-    def _is_model_stored(self) -> bool:
+    @staticmethod
+    def _lacks_any(workers: WorkerWatch) -> bool:
+        """Whether a worker has not said how it ended."""
+        ends = workers.ended.values()
+        return not workers.have_all_ended or any(isinstance(one, Failed) or one.reason == UNHEARD for one in ends)
+
+    def _is_model_stored(self, *, if_unknown: bool = False) -> bool:
         with contextlib.suppress(ServiceError):
             return run_objects.is_model_stored(self._objects, self._job.job_id)
-        return False
+        return if_unknown
 
 
 def judged(job_id: str, plan: Plan, step: int, objects: ObjectStore) -> tuple[str, str]:

@@ -176,7 +176,7 @@ def test_money_runs_out_for_all_at_the_same_step() -> None:
     class Thirsty(Prepaid):
         n_asked = 0
 
-        def wanted(self, step_s: float) -> BudgetRequest:
+        def wanted(self, step_s: float, more_s: float = 0.0) -> BudgetRequest:
             """A tenth of the cap each step."""
             self.n_asked += 1
             return BudgetRequest(10**8, 10**8) if step_s else BudgetRequest()

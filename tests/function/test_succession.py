@@ -54,6 +54,18 @@ def test_of_two_that_wait_for_a_slot_one_takes_over_and_the_other_leaves() -> No
     assert outcomes[hub.claims[0]]
 
 
+def test_one_that_comes_after_one_that_was_invoked_later_leaves() -> None:
+    """It waited beside that one for most of a lifetime, billed, took over after it, and was too old by then."""
+    hub = MemoryHub()
+    assert MemoryCoordinator(hub, nonce_of(10, 9.0)).claim(0)
+    invocation = Job(PMF(rank=2), SGD(0.2), BSP(), 2, 12, "mean", {}).invocation(0)
+    invocation = dataclasses.replace(invocation, is_successor=True, invoked_s=7.0)
+    log, bus = MemoryCoordinator(hub, nonce_of(11, 7.0)), open_bus("memory://", uuid.uuid4().hex)
+    assert not await_slot(invocation, log, bus, 0.0)
+    assert log.alive(["0-successor"]) == [False]
+    assert bus.receive("supervisor", 0.0) == []
+
+
 @pytest.mark.parametrize("store", ["memory", "storage"])
 def test_one_that_waits_as_the_run_ends_leaves_and_leaves_nothing(store: str) -> None:
     """It took the slot of a run that was cleaned up, waited for a minute for its data, and left what it had claimed."""

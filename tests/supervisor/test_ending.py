@@ -7,7 +7,7 @@ import pytest
 from engine.threads import Job
 
 from mlless_nb import BSP, PMF, SGD
-from mlless_nb.bus.messages import Left
+from mlless_nb.bus.messages import Failed, Left
 from mlless_nb.exchange import MemoryCoordinator, MemoryHub
 from mlless_nb.exchange.plan import NO_PLAN
 from mlless_nb.models import model_from_json
@@ -51,3 +51,22 @@ def test_a_run_that_has_lost_its_plan_ended_as_its_model_says() -> None:
     ended = "capped", "the budget does not pay for another step"
     objects.put(model_key("job"), Progress(table, 3, verdict=ended).encode())
     assert judged("job", NO_PLAN, 3, objects) == ended
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+@pytest.mark.parametrize("other", ["unheard", "failed", "gone"])
+def test_a_run_is_not_finished_whose_model_nobody_could_store(is_stored: bool, other: str) -> None:
+    """Worker 0 was killed between its last step and the model; worker 1 had said that all steps were done."""
+    invocation = Job(PMF(rank=2), SGD(0.2), BSP(), 2, 5, "mean", {}).invocation(0)
+    objects, workers = MemoryObjects(), WorkerWatch(invocation, MemoryCoordinator(MemoryHub()), lambda: 0.0)
+    workers.ended[1] = Left(1, 5, 0, 0, 1.0, 2.0, "finished", "all 5 steps are done", 0, 5, 1.0, 2.0)
+    if other == "unheard":
+        workers.ended[0] = Left(0, 0, 0, 0, 0.0, 0.0, "left", UNHEARD)
+    elif other == "failed":
+        workers.ended[0] = Failed(0, 4, 0, 0, "lost")
+    if is_stored:
+        objects.put(model_key(invocation.job_id), encode(np.ones((3, 2), np.float32), 5))
+    ending = Ending(invocation, model_from_json(invocation.model), objects, workers, lambda: ("failed", LOST))
+    expected = ("finished", "all 5 steps are done") if is_stored else ("failed", LOST)
+    assert (ending.status, ending.reason) == expected
+    assert (ending.kept_model().model_key is not None) == is_stored
