@@ -21,6 +21,7 @@ import mlless_nb
 from mlless_nb import BSP, ISP, SGD, NumpyModel, ServiceError, Stop, datasets
 from mlless_nb.driver.backends.launcher import LithopsLauncher
 from mlless_nb.driver.launch import invocations
+from mlless_nb.storage.run_objects import newest_whole
 
 STEADY: dict[str, Any] = {"sync": ISP(0.7), "stop": Stop(steps=600), "checkpoint_every": 40}
 DONE = "Everything is shut down"
@@ -38,7 +39,7 @@ def told(run: mlless_nb.TrainingRun) -> str:
 
 
 class Mortal:
-    """Least squares; at its 60th step one worker dies before it publishes, or waits until it may go on."""
+    """Least squares; at its 60th step one worker waits until it may go on, and then dies if it is to."""
 
     def parameters(self, n_features: int, seed: int) -> dict[str, Any]:
         self.n_calls = 0
@@ -60,11 +61,11 @@ class Mortal:
             except FileExistsError:
                 pass
             else:
-                if os.path.exists(folder + "/dies"):
-                    os.kill(os.getpid(), signal.SIGKILL)
                 give_up_at = time.monotonic() + 100.0
                 while not os.path.exists(folder + "/go") and time.monotonic() < give_up_at:
                     time.sleep(0.01)
+                if os.path.exists(folder + "/dies"):
+                    os.kill(os.getpid(), signal.SIGKILL)
         return {"w": X.T @ (X @ params["w"] - y) / len(y)}
 
 
@@ -80,10 +81,14 @@ def test_a_worker_dies(moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     if moment == "before it publishes":
         (tmp_path / "dies").touch()
     run = mlless_nb.train(job(**fields))
-    if moment == "after it has published":
+    assert eventually((tmp_path / "chosen").exists, PATIENCE_S)
+    objects = services_of(run).launcher.objects
+    assert eventually(lambda: newest_whole(objects, run.id).step == 50, PATIENCE_S)  # it is stored beside the steps
+    if moment == "before it publishes":
+        (tmp_path / "go").touch()
+    else:
         log = services_of(run).log
         client, prefix = redis.Redis.from_url(services_of(run).redis_urls[0]), f"mlless:{{{run.id}}}:arrivals:60"
-        assert eventually((tmp_path / "chosen").exists, PATIENCE_S)
         assert eventually(lambda: client.hlen(prefix) == 2, PATIENCE_S)  # the others wait for the one that stands still
         victim = int(client.hkeys(prefix)[0])
         os.kill(int(log.at_work([victim])[victim].partition("-")[0]), signal.SIGKILL)

@@ -47,7 +47,8 @@ class Cloud:
 
 def waited(cloud: Cloud, monkeypatch: pytest.MonkeyPatch, starts_until: float = math.inf) -> Cloud:
     """After its functions were told."""
-    monkeypatch.setattr(last_functions.time, "sleep", cloud.next)
+    # Other threads of this process sleep, too.
+    monkeypatch.setattr(last_functions, "time", SimpleNamespace(sleep=cloud.next, monotonic=time.monotonic))
     abort_functions(cloud.services, 2, "the driver failed", 60.0, starts_until)
     assert cloud.told == [("the driver failed", 2)]
     return cloud
