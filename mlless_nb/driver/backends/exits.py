@@ -35,6 +35,8 @@ class Exits:
         self._groups, self._has_seen = groups, False
         #: When the process of the first functions began, on the monotonic clock; None if that is not known.
         self.began_at: float | None = None
+        #: Called after processes have exited, by the thread that waits for them.
+        self.on_exit: Callable[[], object] = lambda: None
         self._newest: dict[int, int] = {}  # the process of the function that was seen last in each slot
         # The processes of all that were seen, by slot and when they were invoked, seconds after the run.
         self._processes: dict[tuple[int, float], int] = {}
@@ -121,6 +123,12 @@ class Exits:
         with self._lock:
             return None if pid is None else self._at.get(pid, math.inf if pid in self._watched.values() else None)
 
+    @property
+    def are_left(self) -> bool:
+        """Whether processes live that have been seen."""
+        with self._lock:
+            return bool(self._watched)
+
     def _is_known(self, pid: int) -> bool:
         """Whether this is a process of this machine, which is watched then; False if nobody can tell yet."""
         if not has_pidfds():
@@ -198,10 +206,12 @@ class Exits:
                     self._at[self._watched.pop(pidfd)] = now
                     poll.unregister(pidfd)
                     os.close(pidfd)
-                if not self._watched:
+                if is_over := not self._watched:
                     poll.close()
                     self._poll = None
-                    return
+            self.on_exit()
+            if is_over:
+                return
 
 
 def has_pidfds() -> bool:

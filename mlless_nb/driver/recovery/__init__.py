@@ -9,5 +9,6 @@
     recovery_payments.py      reserves the budget for that
     early_ends.py             local functions that ended before they had claimed their slots
     leaving_workers.py        workers that were lost while they left: whether the others must go back to a checkpoint
+    unpaid_servers.py         ends local functions that outlive a supervisor whose servers nobody pays for
     unrecoverable.py          the exception that ends a run which cannot continue
 """

@@ -18,6 +18,7 @@ from ..running.contact import Contact, asked_again
 from ..servers.services import Services
 from .leaving_workers import LeavingWorkers
 from .recovery import Recovery
+from .unpaid_servers import UnpaidServers
 from .unrecoverable import Unrecoverable
 
 #: A supervisor that was invoked so many times, and never heard, is not invoked again.
@@ -68,6 +69,8 @@ class FaultHandler:
         self._services, self._recovery, self._contact, self._telemetry = services, recovery, contact, telemetry
         self._causes, self._leaving = causes, LeavingWorkers(recovery.let_go, telemetry, staleness)
         self._everybody, self._is_aborted = [SUPERVISOR, *range(n_workers)], False
+        if services.launcher.is_local:
+            UnpaidServers(services.launcher, self._is_unpaid_for)
         self.troubles: list[Trouble] = []
         self.aged: list[Aged] = []
 
@@ -144,6 +147,10 @@ class FaultHandler:
         if payments.are_used_up(contact.unpaid_s, is_starting=is_starting, money=self._known_money):
             return RunOver(f"the budget was used up while the run's servers did not answer: {why}", "capped")
         return None
+
+    def _is_unpaid_for(self, silence_s: float) -> bool:
+        """Whether the budget, as far as it is known, does not pay for the servers without a supervisor for so long."""
+        return self._recovery.payments.are_used_up(silence_s, is_starting=False, money=self._known_money)
 
     def _known_money(self) -> tuple[int | None, int]:
         """The cap, and what is reserved of it, as far as was heard."""
