@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from mlless_nb.bus.messages import Ended
 from mlless_nb.driver.backends.exits import Exits
-from mlless_nb.driver.ending import teardown
+from mlless_nb.driver.ending import last_functions, teardown
 from mlless_nb.errors import ServiceError
 from mlless_nb.money import Rates, price_profile
 from mlless_nb.money.meter import NUSD
@@ -73,7 +74,7 @@ def test_a_run_whose_functions_were_never_there_is_not_waited_for(monkeypatch: p
     here.launcher.is_local, here.launcher.gone_at, here.redis_urls = True, None, ["redis://here"]
     said = Ended("failed", "the backend refused", 0, None, None, {}, 0.0)
     pauses: list[float] = []
-    monkeypatch.setattr(teardown.time, "sleep", pauses.append)
+    monkeypatch.setattr(last_functions, "time", SimpleNamespace(sleep=pauses.append, monotonic=time.monotonic))
     ended = teardown.failure(here, RATES, 4, RunState(), said, 100.0, 0, is_launched=False)
     assert ended.costs_nusd == {"storage": RATES.requests_nusd(10, 2)}
     assert pauses == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -248,7 +249,7 @@ def test_a_backend_that_refuses_a_successor_is_asked_again_and_its_money_is_kept
     hub.cap, said = None, list[Invoked]()
     begin(hub, SUPERVISOR, 0, 1, 2)
     pauses: list[float] = []
-    monkeypatch.setattr(invoking.time, "sleep", pauses.append)
+    monkeypatch.setattr(invoking, "time", SimpleNamespace(sleep=pauses.append))  # other threads sleep, too
     successors: Any = handler._recovery._successors
     plain, refusals = successors._invoke, [ServiceError("backend: 429")] * n
 
@@ -276,7 +277,7 @@ def test_a_backend_that_refuses_a_replacement_is_asked_again_and_then_the_run_en
         handler, hub, invoked = of_three(is_local=False)
         hub.cap, recovery = None, handler._recovery
         begin(hub, SUPERVISOR, 0, 1, 2)
-        monkeypatch.setattr(invoking.time, "sleep", lambda _: None)
+        monkeypatch.setattr(invoking, "time", SimpleNamespace(sleep=lambda _: None))
         plain, refusals = recovery._invoke_once, [ServiceError("backend: 429")] * n
 
         def refusing(those: list[Any], plain: Any = plain, refusals: list[ServiceError] = refusals) -> None:
