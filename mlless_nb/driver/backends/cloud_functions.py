@@ -124,6 +124,11 @@ class CloudFunctions:
             if self._pods is not None and not is_complete:
                 self._pods.remove_jobs()
 
+    @property
+    def leaves_notes(self) -> bool:
+        """Whether functions that fail as they start leave notes; pods may never start, or be started again and again."""
+        return self._pods is None
+
     def have_ended(self) -> bool:
         """Whether all that were invoked have ended, and none was lost: each has written its last note; a request."""
         storage = self._executor.storage

@@ -52,7 +52,9 @@ def _await_starts(services: Services, slots: list[int], give_up_at: float) -> No
     Those that were lost have none; with a slot that nobody ever had, that is waited for in vain.
     """
     log, cloud = services.log, services.launcher.cloud
-    while cloud is not None and services.redis_urls and time.monotonic() < give_up_at:
+    if cloud is None or not cloud.leaves_notes or not services.redis_urls:
+        return
+    while time.monotonic() < give_up_at:
         if log.settled(slots).union(log.at_work(slots)).issuperset(slots) or cloud.have_ended():
             return
         time.sleep(LISTING_S)

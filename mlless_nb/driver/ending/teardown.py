@@ -109,7 +109,11 @@ def failure(
         may_run, start_s = is_launched or not is_local, StartingMoney(rates, n_workers, is_local).start_s
         patience_s = CAPPED_S if said.status == "capped" and not is_local else 2 * LEASE_S
         starts_until = launched_at + STARTS * start_s if is_launched else launched_at  # else some were never accepted
+        began = time.monotonic()
         abort_functions(services, n_workers, said.reason, patience_s if may_run else 0.0, starts_until)
+        if is_launched and not is_local:  # no supervisor reserves the servers' time meanwhile
+            with contextlib.suppress(Exception):
+                services.log.reserve(rates.servers_nusd(time.monotonic() - began) - rates.servers_nusd(0.0))
     # Functions run on until they are known to have ended: each, or all together.
     gone_at, slots = services.launcher.gone_at or time.monotonic(), [SUPERVISOR, *range(n_workers)]
     if is_launched and services.launcher.is_local and not services.redis_urls:

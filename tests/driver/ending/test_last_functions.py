@@ -16,13 +16,13 @@ from mlless_nb.driver.ending.last_functions import abort_functions
 class Cloud:
     """A run of a supervisor and two workers; what each look finds: who is at work, settled, has a lease; and notes."""
 
-    def __init__(self, *looks: tuple[str, str, str, bool], has_redis: bool = True) -> None:
+    def __init__(self, *looks: tuple[str, str, str, bool], has_redis: bool = True, leaves_notes: bool = True) -> None:
         self._looks, self.told, self.n_listings = list(looks), list[tuple[Any, ...]](), 0
         log = SimpleNamespace(abort=lambda *words: self.told.append(words))
         log.at_work = lambda slots: {slot: "7-a-0.0" for slot in slots if str(slot) in self._looks[0][0].split()}
         log.settled = lambda slots: {slot for slot in slots if str(slot) in self._looks[0][1].split()}
         log.alive = self._alive
-        cloud = SimpleNamespace(have_ended=self._have_ended)
+        cloud = SimpleNamespace(have_ended=self._have_ended, leaves_notes=leaves_notes)
         launcher = SimpleNamespace(is_local=False, has_ended=lambda: False, cloud=cloud)
         urls = ["redis://here"] if has_redis else []
         self.services: Any = SimpleNamespace(log=log, launcher=launcher, redis_urls=urls)
@@ -78,6 +78,12 @@ def test_those_that_have_not_started_are_waited_for_until_they_leave_notes(monke
 def test_those_that_were_to_start_long_ago_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     cloud = Cloud(("0", "", "0", False), ("0", "", "", False), ("0", "", "", True))
     assert waited(cloud, monkeypatch, time.monotonic()).n_left == 1
+
+
+def test_pods_that_may_never_start_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    cloud = Cloud(("0", "", "", False), ("0", "", "", True), leaves_notes=False)
+    assert waited(cloud, monkeypatch).n_left == 1
+    assert cloud.n_listings == 0
 
 
 def test_without_a_redis_leases_tell(monkeypatch: pytest.MonkeyPatch) -> None:
