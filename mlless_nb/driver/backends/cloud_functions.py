@@ -126,7 +126,7 @@ class CloudFunctions:
 
     @property
     def leaves_notes(self) -> bool:
-        """Whether functions that fail as they start leave notes; pods may never start, or be started again and again."""
+        """Whether functions that fail as they start leave notes; pods may never start, or again and again."""
         return self._pods is None
 
     def have_ended(self) -> bool:
