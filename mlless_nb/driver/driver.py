@@ -333,9 +333,8 @@ class Driver:
             aborted, failure = teardown.aborted(self._services), self._failure(reason, status)
             plan, rates = self._fault_handler.plan if self._fault_handler is not None else NO_PLAN, self._plan.rates
             known = rates, self._launched_at, self._invocation, aborted, failure, plan
-            ended = concluded = teardown.conclude(self._services, *known)
-            if self._is_launched:
-                ended = self._unreported.at_most(self._feed.costs.at_least(ended, self._unreported.lived_s))
+            concluded = teardown.conclude(self._services, *known)
+            ended = self._unreported.at_most(self._feed.costs.at_least(concluded, self._unreported.lived_s))
             self._feed.tells = False  # some of the following events were shown already
             with contextlib.suppress(Exception):
                 self._receive_rest()

@@ -6,6 +6,7 @@ for servers that are silent, and a function that is starting has money for two s
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -38,8 +39,9 @@ class UnpaidServers:
         with self._lock:
             if self._is_looking or self._launcher.exits.at(SUPERVISOR) is None:
                 return
-            self._is_looking = True
-        threading.Thread(target=self._look, name="mlless-unpaid", daemon=True).start()
+            with contextlib.suppress(RuntimeError):  # no thread can be started: the driver sees to it, if later
+                threading.Thread(target=self._look, name="mlless-unpaid", daemon=True).start()
+                self._is_looking = True
 
     def _look(self) -> None:
         """Look until there is a supervisor again, or nobody else."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -57,15 +58,21 @@ class Known:
         return self.exited_at.get(slot)
 
 
-def test_functions_have_lived_until_they_exited_or_others_came_in_their_places() -> None:
-    """Of those that came after the last word before a loss of the run's data nothing was billed."""
+def local_run() -> tuple[Any, UnreportedFunctions, Callable[..., None]]:
+    """Exits, and the functions of a run of two workers on this machine; and what invokes some of those."""
     exits: Any = Known()
     unreported = UnreportedFunctions(StartingMoney(RATES, 2, True), RATES, exits, 100.0)
 
-    def invoke(invoked_s: float, *slots: int) -> None:
-        some: Any = [SimpleNamespace(slot=slot, is_successor=False, invoked_s=invoked_s) for slot in slots]
+    def invoke(invoked_s: float, *slots: int, is_successor: bool = False) -> None:
+        some: Any = [SimpleNamespace(slot=slot, is_successor=is_successor, invoked_s=invoked_s) for slot in slots]
         unreported.note(some)
 
+    return exits, unreported, invoke
+
+
+def test_functions_have_lived_until_they_exited_or_others_came_in_their_places() -> None:
+    """Of those that came after the last word before a loss of the run's data nothing was billed."""
+    exits, unreported, invoke = local_run()
     invoke(0.0, -1, 0, 1)
     exits.exited_at = {0: 125.0}  # of worker 1 it is not known
     invoke(30.0, 0, 1)
@@ -85,13 +92,7 @@ def test_functions_have_lived_until_they_exited_or_others_came_in_their_places()
 
 def test_a_function_has_lived_on_beside_its_successor_until_it_exited() -> None:
     """It was taken to end as its successor was invoked, which takes seconds to start: -3.5 to -5.9 % of a bill."""
-    exits: Any = Known()
-    unreported = UnreportedFunctions(StartingMoney(RATES, 2, True), RATES, exits, 100.0)
-
-    def invoke(invoked_s: float, *slots: int, is_successor: bool = False) -> None:
-        some: Any = [SimpleNamespace(slot=slot, is_successor=is_successor, invoked_s=invoked_s) for slot in slots]
-        unreported.note(some)
-
+    exits, unreported, invoke = local_run()
     invoke(0.0, -1, 0, 1)
     invoke(30.0, 0, 1, is_successor=True)
     exits.exited_at = {-1: 130.0, 0: 140.0, 1: 140.0}
@@ -104,12 +105,7 @@ def test_a_function_has_lived_on_beside_its_successor_until_it_exited() -> None:
 
 def test_no_more_is_billed_for_functions_than_they_can_have_lived() -> None:
     """A supervisor told what all had cost as if they lived on, and was lost as the worker was: +5 to +7 % of a bill."""
-    exits: Any = Known()
-    unreported = UnreportedFunctions(StartingMoney(RATES, 2, True), RATES, exits, 100.0)
-
-    def invoke(invoked_s: float, *slots: int, is_successor: bool = False) -> None:
-        some: Any = [SimpleNamespace(slot=slot, is_successor=is_successor, invoked_s=invoked_s) for slot in slots]
-        unreported.note(some)
+    exits, unreported, invoke = local_run()
 
     def most(workers: int) -> dict[str, int]:
         costs = {"workers": workers, "supervisor": 20, "storage": 7}
