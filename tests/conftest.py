@@ -40,6 +40,9 @@ from servers import (
 #: end with a long file.
 FIRST = ("engine", "chaos", "browser", "notebooks", "kernels", "magics", "job", "supervisor", "simulate")
 
+#: Characters of a failure's first line that are printed when it happens.
+MOST_OF_WHY = 300
+
 # Examples may take any time: machines differ, and are busy with other things.
 hypothesis.settings.register_profile(
     "any machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow], print_blob=True
@@ -61,6 +64,24 @@ def pytest_configure(config: pytest.Config) -> None:
         config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
         os.environ["TMPDIR"] = tempfile.tempdir = folder
         _watch_unpickling(config, Path(folder))
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(FailuresAtOnce(config))
+
+
+class FailuresAtOnce:
+    """Names each failed test when it fails: a test run that is cut off prints no summary."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Print the test's name, and in a line why it failed."""
+        terminal = self._config.pluginmanager.get_plugin("terminalreporter")
+        if report.failed and terminal is not None:
+            crash = getattr(report.longrepr, "reprcrash", None)
+            why = str(crash.message if crash is not None else report.longrepr).split("\n", 1)[0]
+            terminal.write(f"\n{report.when} of {report.nodeid} failed: {why[:MOST_OF_WHY]}\n")
 
 
 def _watch_unpickling(config: pytest.Config, folder: Path) -> None:
