@@ -290,6 +290,7 @@ class Driver:
                 continue
             if isinstance(message, Ended):
                 self._set_aside = self._spent_before
+                last_functions.kill_unheard(self._services.launcher, message, self._launched_at)
                 return self._unreported.billed(self._feed.costs.billed(message))
             if isinstance(message, Update):
                 self._feed.take(message)

@@ -15,7 +15,8 @@ from ..backends.exits import Exits
 def until_exits(ended: Ended, exits: Exits, launched_at: float, rates: Rates) -> Ended:
     """The final message with functions whose end was not heard billed until they exited, as far as that is known.
 
-    No function of this machine lived before the process that starts them.
+    No function of this machine lived before the process that starts them. If one has outlived the message, so have the
+    servers.
 
     Parameters
     ----------
@@ -27,11 +28,15 @@ def until_exits(ended: Ended, exits: Exits, launched_at: float, rates: Rates) ->
     rates : Rates
     """
     costs, end_s = dict(ended.costs_nusd), ended.time_s
+    servers_s = end_s + rates.tail_s
     first_s = 0.0 if exits.began_at is None else exits.began_at - launched_at
     for (slot, began_s), exited_s in zip(ended.unheard, exit_times(ended, exits, launched_at), strict=True):
         since_s = min(max(began_s, first_s), end_s)
         nusd = rates.function_nusd(end_s - since_s) if exited_s is None else rates.lost_nusd(exited_s - since_s)
         costs["supervisor" if slot == SUPERVISOR else "workers"] -= rates.function_nusd(end_s - began_s) - nusd
+        servers_s = max(servers_s, exited_s or 0.0)
+    told, known = (rates.servers_by_component(rates.servers_nusd(s)) for s in (end_s + rates.tail_s, servers_s))
+    costs |= {name: costs.get(name, 0) + known[name] - nusd for name, nusd in told.items() if known[name] != nusd}
     is_supervisor_lost = any(slot == SUPERVISOR for slot, _ in ended.unheard)
     costs = cut(costs, ended.most_nusd, "supervisor" if is_supervisor_lost else "workers")
     return dataclasses.replace(ended, costs_nusd=costs)
@@ -44,5 +49,5 @@ def exit_times(ended: Ended, exits: Exits, launched_at: float) -> list[float | N
         exited_at = exits.at(int(slot), launched_at + began_s)
         exited_s = math.inf if exited_at is None else exited_at - launched_at
         # Else it is one that came before.
-        found.append(exited_s if began_s < exited_s <= ended.time_s else None)
+        found.append(exited_s if began_s < exited_s < math.inf else None)
     return found

@@ -6,14 +6,18 @@ import contextlib
 import math
 import time
 
+from ...bus.messages import Ended
 from ...exchange import SUPERVISOR
 from ...exchange.slots import role_of
+from ..backends.launcher import LithopsLauncher
 from ..servers.services import Services
 
 #: Seconds between two listings of the notes of functions, which are requests.
 LISTING_S = 1.0
 #: Longest wait for functions to end in good order when the interpreter exits, seconds.
 STOP_S = 2.0
+#: Longest wait for those that return what they have not spent before others are killed, and for these, seconds.
+RETURN_S, EXIT_S = 0.5, 0.5
 
 
 def abort_functions(
@@ -68,3 +72,30 @@ def stop_quickly(services: Services, reason: str) -> None:
         while not services.launcher.has_ended() and time.monotonic() < give_up_at:
             time.sleep(0.02)
     services.launcher.kill()
+
+
+def kill_unheard(launcher: LithopsLauncher, ended: Ended, launched_at: float) -> None:
+    """Kill the local functions that live though their run has ended without them, and wait until they have exited.
+
+    One that was just invoked in place of a lost one would start, see that, and leave: for a second or two of it and of
+    the servers, which are on no bill.
+
+    Parameters
+    ----------
+    ended : Ended
+        The supervisor's final message.
+    launched_at : float
+        When the run was invoked, on the monotonic clock.
+    """
+    exits, unheard = launcher.exits, {int(slot): launched_at + began_s for slot, began_s in ended.unheard}
+    if not launcher.is_local or SUPERVISOR in unheard or not exits.are_left:
+        return
+    if all(exits.at(slot, began_at) is not None for slot, began_at in unheard.items()):
+        return
+    give_up_at = time.monotonic() + RETURN_S
+    while exits.at(SUPERVISOR) is None and time.monotonic() < give_up_at:
+        time.sleep(0.01)
+    launcher.kill()
+    give_up_at = time.monotonic() + EXIT_S
+    while exits.are_left and time.monotonic() < give_up_at:
+        time.sleep(0.01)

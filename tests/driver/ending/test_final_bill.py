@@ -68,13 +68,25 @@ def test_no_function_is_billed_before_the_process_that_starts_them_was_there() -
     assert corrected(message([[1.0, 0.0]]), known)["workers"] == RATES.function_nusd(10.0) + RATES.function_nusd(0.0)
 
 
+def test_one_that_outlives_the_message_is_billed_until_it_exits_and_so_are_the_servers() -> None:
+    costs = corrected(message([[0.0, 0.0], [1.0, 9.5]]), Known(slot0=10.5, slot1=12.2))
+    functions = RATES.lost_nusd(10.5) + RATES.lost_nusd(12.2 - 9.5)
+    assert costs["workers"] == 2 * RATES.function_nusd(10.0) + functions - RATES.function_nusd(
+        10.0
+    ) - RATES.function_nusd(0.5)
+    # The message has the servers' started seconds: eleven.
+    assert costs["redis"] == 7 + RATES.servers_nusd(12.2) - RATES.servers_nusd(10.0 + RATES.tail_s)
+    # No more is billed than was reserved.
+    most = sum(message([]).costs_nusd.values()) + 100
+    assert sum(corrected(message([[0.0, 0.0]], most), Known(slot0=12.0)).values()) == most
+
+
 @pytest.mark.parametrize(
     ("unheard", "known"),
     [
         ([], Known(slot0=3.0)),  # its end was heard
         ([[0.0, 0.0]], Known(slot1=3.0)),  # another one's
         ([[0.0, 5.0]], Known(slot0=3.0)),  # that of the one before
-        ([[0.0, 0.0]], Known(slot0=11.0)),  # after the message
     ],
 )
 def test_all_others_are_billed_as_the_message_says(unheard: list[list[float]], known: Any) -> None:

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from mlless_nb.bus.messages import Ended
 from mlless_nb.driver.ending import last_functions
-from mlless_nb.driver.ending.last_functions import abort_functions
+from mlless_nb.driver.ending.last_functions import abort_functions, kill_unheard
 
 
 class Cloud:
@@ -97,3 +98,60 @@ def test_nobody_is_waited_for_for_long_and_a_redis_may_be_gone() -> None:
     abort_functions(cloud.services, 1, "", patience_s=0.0)
     del cloud.services.log.abort
     abort_functions(cloud.services, 1, "", patience_s=60.0)
+
+
+class Local:
+    """Functions of this machine as a run ends: those that exit by themselves do so after so many looks, by slot."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **looks: int) -> None:
+        self._left = {int(slot.removeprefix("slot").replace("m", "-")): n for slot, n in looks.items()}
+        self.killed: list[int] = []
+        self.now_s, self.is_local = 100.0, True
+        clock = SimpleNamespace(sleep=self._sleep, monotonic=lambda: self.now_s)
+        monkeypatch.setattr(last_functions, "time", clock)
+
+    def _sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+        self._left = {slot: n - 1 for slot, n in self._left.items()}
+
+    @property
+    def exits(self) -> Any:
+        """See `Exits`."""
+        lives = {slot for slot, n in self._left.items() if n > 0}
+        return SimpleNamespace(at=lambda slot, _=0.0: None if slot in lives else 99.0, are_left=bool(lives))
+
+    def kill(self) -> None:
+        """Those that live are buried at the next look."""
+        self.killed += sorted(slot for slot, n in self._left.items() if n > 0)
+        self._left = dict.fromkeys(self.killed, 1)
+
+    def ended(self, *unheard: int) -> None:
+        """The run's final message has come."""
+        message = Ended("capped", "", 3, None, None, {}, 9.0, unheard=[[float(slot), 8.5] for slot in unheard])
+        launcher: Any = self
+        kill_unheard(launcher, message, 90.0)
+
+
+def test_a_function_that_starts_as_the_run_ends_is_killed_once_the_supervisor_has_settled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    local = Local(monkeypatch, slotm1=5, slot0=1, slot1=1000)
+    local.ended(1)
+    assert local.killed == [1]
+    assert not local.exits.are_left
+    # A supervisor that does not end is not waited for.
+    local = Local(monkeypatch, slotm1=1000, slot1=1000)
+    local.ended(1)
+    assert local.killed == [-1, 1]
+    assert local.now_s < 102.0
+
+
+def test_others_that_live_are_left_to_end_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    for unheard in ((), (0,), (-1,), (-1, 1)):  # nobody, one that has exited, and by the driver's own message
+        local = Local(monkeypatch, slotm1=5, slot1=1000)
+        local.ended(*unheard)
+        assert not local.killed
+    cloud = Local(monkeypatch, slot1=1000)
+    cloud.is_local = False
+    cloud.ended(1)
+    assert not cloud.killed
