@@ -73,8 +73,7 @@ class Progress:
         header = _HEADER.pack(_MAGIC, _VERSION, self.step, *tables[0].shape, *counts)
         parts = [part.reshape(-1).view(np.uint8).data for part in (*tables, owners)]
         if self.verdict is not None:
-            status, reason = self.verdict
-            parts.append(memoryview(json.dumps([status, reason[:MOST_REASON]]).encode()))
+            parts.append(memoryview(_encoded(*self.verdict)))
         return b"".join([header, _CRC.pack(_checksum(header, parts)), *parts])
 
     @classmethod
@@ -134,14 +133,18 @@ def read_rows(objects: ObjectStore, key: str, width: int, first: int, end: int) 
     return np.frombuffer(blob, "<f4").reshape(end - first, width).astype(np.float32)
 
 
+def _encoded(status: str, reason: str) -> bytes:
+    return json.dumps([status, reason[:MOST_REASON]]).encode()
+
+
 def _verdict(text: bytes) -> tuple[str, str]:
     try:
-        status, reason = found = json.loads(text)
+        status, reason = json.loads(text)
+        if isinstance(status, str) and isinstance(reason, str) and _encoded(status, reason) == text:
+            return status, reason
     except (ValueError, TypeError, RecursionError):
-        raise DecodeError("a checkpoint whose end is no status and reason") from None
-    if not isinstance(found, list) or not isinstance(status, str) or not isinstance(reason, str):
-        raise DecodeError("a checkpoint whose end is no status and reason")
-    return status, reason
+        pass
+    raise DecodeError("a checkpoint whose end is no status and reason")
 
 
 def _checksum(header: bytes, parts: Sequence[memoryview]) -> int:
