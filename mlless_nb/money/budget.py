@@ -323,12 +323,12 @@ class Prepaid:
         alone : bool
             Whether another supervisor pays for the servers, see `alone_nusd`.
         """
-        with self._lock:
+        with self.questions.answered:
             self.is_settling = True
             self.questions.wait()
             rest = self.rest_nusd(self.alone_nusd if alone else self.spent_nusd)
         give_back(rest, part)
-        with self._lock:
+        with self.questions.answered:
             self.questions.wait()
             # Less what was spent meanwhile; the second call costs as much as the first one, and nothing is kept for it.
             more = self.rest_nusd(self.alone_nusd if alone else self.spent_nusd) - rest

@@ -24,7 +24,8 @@ class Questions:
     """
 
     def __init__(self, lock: threading.Lock, elapsed_s: Callable[[], float]) -> None:
-        self._answered, self._elapsed_s = threading.Condition(lock), elapsed_s
+        #: Holds the lock; an answer wakes those that wait.
+        self.answered, self._elapsed_s = threading.Condition(lock), elapsed_s
         self._n, self._answer_s = 0, 0.0
 
     @property
@@ -41,15 +42,15 @@ class Questions:
 
     def begin(self) -> float:
         """As `add`, without the lock; returns the elapsed seconds."""
-        with self._answered:
+        with self.answered:
             self.add()
         return self._elapsed_s()
 
     def end(self, asked_s: float | None = None) -> None:
         """It is answered, or has failed; what began at ``asked_s`` was a single one, whose time counts."""
-        with self._answered:
+        with self.answered:
             self._n -= 1
-            self._answered.notify_all()
+            self.answered.notify_all()
         if asked_s is not None:
             self.note(self._elapsed_s() - asked_s)
 
@@ -58,7 +59,7 @@ class Questions:
         self._answer_s = max(answer_s, 0.5 * self._answer_s)
 
     def wait(self) -> None:
-        """Wait until no request is under way; to be called with the lock."""
+        """Wait until no request is under way; to be called with `answered`."""
         for _ in range(WAITS):
-            if self._answered.wait_for(lambda: not self._n, ANSWERS_S / WAITS):
+            if self.answered.wait_for(lambda: not self._n, ANSWERS_S / WAITS):
                 return

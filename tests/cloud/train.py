@@ -28,6 +28,7 @@ def main(asked: dict[str, Any]) -> dict[str, Any]:
 
     options: dict[str, Any] = {"backend": "aws_lambda", "workers": 3, "memory_mb": 1769, "budget": 0.5}
     options["minibatch"] = 2000
+    options["pattern"] = "broadcast"  # a busy machine measures other links, for which another one is chosen
     options |= {key: value for key, value in asked.items() if key not in OWN}
     if "config" in asked:
         profile = deployed.find("aws_lambda")

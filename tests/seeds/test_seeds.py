@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import threading
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -87,6 +88,13 @@ MENDED = (
 def test_seeds_that_failed_once(seed: int) -> None:
     failed = run_seeds([seed])
     assert not failed, "\n".join(failed)
+
+
+def test_no_thread_of_the_machine_is_started() -> None:
+    """One that watched the start of a lost function ended the tests themselves, where they took a few seconds."""
+    before = threading.active_count()
+    run(scenario_of(1106))
+    assert threading.active_count() == before
 
 
 def test_a_seed_gives_the_same_run_again() -> None:

@@ -26,8 +26,8 @@ from mlless_nb.driver.launch.allowance import Allowance
 from mlless_nb.driver.recovery import early_ends, leaving_workers, recovery
 from mlless_nb.driver.running import attending, commands, contact
 from mlless_nb.exchange import MemoryHub, in_parts, memory
-from mlless_nb.function import entry, second_start, succession
-from mlless_nb.money import budget, grant_watch
+from mlless_nb.function import entry, second_start, start_deadline, succession
+from mlless_nb.money import budget, grant_watch, questions
 from mlless_nb.storage.objects import MemoryObjects
 from mlless_nb.supervisor import loop as supervisor_loop
 from mlless_nb.supervisor import outage
@@ -124,6 +124,11 @@ class World:
     def storage_fails(self) -> bool:
         """Whether a request to the object storage fails now."""
         return self.clock.now < self._fails_until and self.draws.random() < 0.7
+
+    def is_silent(self, _url: str, _key: str, within_s: float) -> bool:
+        """See `mlless_nb.exchange.redis.client`."""
+        self.clock.sleep(min(max(self.network.away_until - self.clock.now, 0.0), within_s))
+        return self.clock.now < self.network.away_until
 
     # -- the platform
 
@@ -260,7 +265,10 @@ def installed(world: World) -> Iterator[None]:
             put(module, time=seconds)
         put(remains, keys_left=lambda *_: None, time=seconds)
         put(budget, time=seconds, threading=threads)
+        put(questions, threading=threads)
         put(grant_watch, threading=threads, os=system)
+        put(start_deadline, time=seconds, threading=threads, is_silent=world.is_silent)
+        put(entry, StartDeadline=functools.partial(start_deadline.StartDeadline, end=system._exit))
         put(checkpoints, threading=threads)
         put(entry, time=seconds, threading=threads, os=system, keep_memory=lambda: None)
         put(entry, billed_s=lambda: math.inf)  # the age of this process is none of a function's
