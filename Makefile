@@ -36,7 +36,8 @@ FUNCTION_SET := build/function-set/.fetched
 LOCKS := mlless_nb/clouds/function_set.txt mlless_nb/clouds/container_set.txt
 
 # Two processes run the tests, a file at a time each: a small machine has two cores, and a run in a test several processes.
-TEST_JOBS ?= -n 2 --dist loadfile --no-loadscope-reorder
+# One that crashed is not started again, with the same test: the other one goes on.
+TEST_JOBS ?= -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 # Containers often forbid bytecode. Without it each of the many processes that tests and runs start compiles some 800 modules anew.
 export PYTHONDONTWRITEBYTECODE :=
