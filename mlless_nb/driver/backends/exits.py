@@ -18,6 +18,8 @@ from .processes import children, is_running, started_at
 LOOK_S, LOOK_FOR_S = 0.02, 15.0
 #: At least so many times as long as a look takes is waited until the next.
 LOOK_SHARE = 10.0
+#: Longest wait until killed processes have exited, seconds.
+EXIT_S = 0.5
 #: How much earlier than it was a process' start may be told, seconds.
 TICK_S = 0.01
 
@@ -49,7 +51,11 @@ class Exits:
         self._look_until = -math.inf  # the thread that looks for them ends then
         self._found: dict[int, set[int]] = {}  # the processes of each group
         self._others: set[int] = set()  # those of them that are functions of known slots, or have started others
+        self._starters: set[int] = set()  # those that have started others
         self._groups_before: set[int] = set()
+        # When the first process of each group began, monotonic clock, and how many functions were invoked in it.
+        self._began_at: dict[int, float] = {}
+        self._n_functions: dict[int, int] = {}
         self._group_of: dict[int, int | None] = {}  # in which group the newest function of a slot was invoked
 
     def invoked(self, invoked_at: Mapping[int, float]) -> None:
@@ -68,6 +74,7 @@ class Exits:
             self._group_of |= dict.fromkeys(
                 invoked_at, next((group for group in reversed(groups) if group not in self._groups_before), None)
             )
+            self._n_functions |= dict.fromkeys(set(groups) - self._groups_before, len(invoked_at))
             self._groups_before.update(groups)
             is_looking, self._look_until = now < self._look_until, now + LOOK_FOR_S
         if has_pidfds() and not is_looking:
@@ -93,6 +100,8 @@ class Exits:
                 self._newest[slot] = self._processes[slot, invoked_s_in(nonce)] = pid
                 self._others.add(pid)
                 self._invoked_at.pop(slot, None)
+                with contextlib.suppress(OSError), self._lock:  # it has exited
+                    self._found.setdefault(os.getpgid(pid), set()).add(pid)
 
     def at(self, slot: int, began_at: float = math.inf) -> float | None:
         """When the functions of ``slot`` had exited, on the monotonic clock; None if one lives, or it is not known.
@@ -123,11 +132,38 @@ class Exits:
         with self._lock:
             return None if pid is None else self._at.get(pid, math.inf if pid in self._watched.values() else None)
 
+    def lives(self) -> tuple[list[tuple[float, float]], bool]:
+        """When functions began, with the process that starts them, and when they exited, both on the monotonic clock.
+
+        Those of which it is known, and whether these are all and none is left. Functions are the processes that have
+        started no others.
+        """
+        with self._lock:
+            found, functions = [], set[int]()
+            are_all = not self._watched and self._groups_before <= self._began_at.keys()
+            for group, began_at in self._began_at.items():
+                if began_at < self._first_invoked_at - TICK_S:  # it has prepared the data
+                    continue
+                those = self._found[group] - self._starters - {group}
+                if len(those) > self._n_functions.get(group, 1):  # others are among them
+                    are_all = False
+                    continue
+                functions |= those
+                found += [(began_at, self._at[pid]) for pid in those if pid in self._at]
+            # A process that was killed before it started its function has none.
+            return found, are_all and functions.issuperset(self._processes.values())
+
     @property
     def are_left(self) -> bool:
         """Whether processes live that have been seen."""
         with self._lock:
             return bool(self._watched)
+
+    def wait(self, seconds: float) -> None:
+        """Wait at most so long until none is left: they were killed, or return."""
+        give_up_at = time.monotonic() + seconds
+        while self.are_left and time.monotonic() < give_up_at:
+            time.sleep(0.01)
 
     def _is_known(self, pid: int) -> bool:
         """Whether this is a process of this machine, which is watched then; False if nobody can tell yet."""
@@ -166,10 +202,14 @@ class Exits:
         self._watch(pid)
         for child in (started := children(pid)):
             self._find(child, group)
+        began_at = None if pid != group or group in self._began_at else started_at(group)
         with self._lock:
+            if began_at is not None:
+                self._began_at[group] = began_at
             self._found.setdefault(group, set()).add(pid)
             if started:
                 self._others.add(pid)
+                self._starters.add(pid)
 
     def _watch(self, pid: int) -> None:
         """Note when this process exits."""

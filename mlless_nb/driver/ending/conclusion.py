@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 from ...bus.messages import Ended
@@ -24,11 +24,13 @@ from ...storage import run_objects
 from ...storage.checkpoint import Progress
 from ...telemetry.record import Record
 from ...tracking import Tracker
+from ..backends.exits import EXIT_S
 from ..launch.data_preparation import JobData
 from ..launch.resumption import Start, summary
 from ..run import TrainingRun
 from ..servers.services import Services
 from . import teardown
+from .final_bill import as_lived
 
 
 class Conclusion:
@@ -144,7 +146,7 @@ class Conclusion:
         except LostData:
             return True
 
-    @property
+    @cached_property
     def _costs_nusd(self) -> dict[str, int]:
         """The bill by component, with the driver's requests as counted instead of as estimated."""
         costs, objects = dict(self._ended.costs_nusd), self._services.launcher.objects
@@ -157,6 +159,9 @@ class Conclusion:
             others = costs.get(component, 0) if component not in ("", STORAGE) else 0
             least = costs["storage"] if self._set_aside_nusd else 0  # else it is an estimate
             costs["storage"] = max(self._told_nusd + made - others, least)
+        if self._is_launched:
+            self._services.launcher.exits.wait(EXIT_S)
+            costs = as_lived(costs, self._services.launcher.exits, self._rates)
         # Lost functions are billed all that was granted.
         cap_usd = self._run.telemetry.state.budget_usd
         return cut(costs, None if cap_usd is None else to_nusd(cap_usd))

@@ -8,7 +8,7 @@ import math
 from ...bus.messages import Ended
 from ...exchange import SUPERVISOR
 from ...money import Rates
-from ...money.cost import cut
+from ...money.cost import FUNCTIONS, cut
 from ..backends.exits import Exits
 
 
@@ -40,6 +40,24 @@ def until_exits(ended: Ended, exits: Exits, launched_at: float, rates: Rates) ->
     is_supervisor_lost = any(slot == SUPERVISOR for slot, _ in ended.unheard)
     costs = cut(costs, ended.most_nusd, "supervisor" if is_supervisor_lost else "workers")
     return dataclasses.replace(ended, costs_nusd=costs)
+
+
+def as_lived(costs_nusd: dict[str, int], exits: Exits, rates: Rates) -> dict[str, int]:
+    """``costs_nusd`` by component with functions of this machine billed as their processes lived.
+
+    What a function tells ends before it returns: beside a server that does not answer, or on a busy machine, a while
+    before; and after a Redis has lost what was told, slots are billed whoever had them. The bill is never less than
+    what is known of the processes' lives, nor more than all of these with what is billed after a return.
+    """
+    lives, are_all = exits.lives()
+    told = sum(costs_nusd.get(name, 0) for name in FUNCTIONS)
+    missing = sum(rates.lost_nusd(exited_at - began_at) for began_at, exited_at in lives) - told
+    if missing > 0:
+        return {**costs_nusd, "workers": costs_nusd.get("workers", 0) + missing}
+    if not lives or not are_all:
+        return costs_nusd
+    most = sum(rates.function_nusd(exited_at - began_at) for began_at, exited_at in lives)
+    return costs_nusd | cut({name: costs_nusd.get(name, 0) for name in FUNCTIONS}, most, "workers")
 
 
 def exit_times(ended: Ended, exits: Exits, launched_at: float) -> list[float | None]:

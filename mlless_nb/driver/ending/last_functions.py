@@ -9,6 +9,7 @@ import time
 from ...bus.messages import Ended
 from ...exchange import SUPERVISOR
 from ...exchange.slots import role_of
+from ..backends.exits import EXIT_S
 from ..backends.launcher import LithopsLauncher
 from ..servers.services import Services
 
@@ -16,8 +17,8 @@ from ..servers.services import Services
 LISTING_S = 1.0
 #: Longest wait for functions to end in good order when the interpreter exits, seconds.
 STOP_S = 2.0
-#: Longest wait for those that return what they have not spent before others are killed, and for these, seconds.
-RETURN_S, EXIT_S = 0.5, 0.5
+#: Longest wait for those that return what they have not spent before others are killed, seconds.
+RETURN_S = 0.5
 
 
 def abort_functions(
@@ -96,6 +97,4 @@ def kill_unheard(launcher: LithopsLauncher, ended: Ended, launched_at: float) ->
     while exits.at(SUPERVISOR) is None and time.monotonic() < give_up_at:
         time.sleep(0.01)
     launcher.kill()
-    give_up_at = time.monotonic() + EXIT_S
-    while exits.are_left and time.monotonic() < give_up_at:
-        time.sleep(0.01)
+    exits.wait(EXIT_S)

@@ -277,6 +277,65 @@ def test_one_that_never_claimed_its_slot_exited_when_the_last_of_those_did() -> 
         runner.stdout.close()
 
 
+@needs_children
+def test_lives_are_those_of_functions_and_begin_with_the_process_that_starts_them() -> None:
+    before = time.monotonic()
+    runner = subprocess.Popen([sys.executable, "-c", FORKS], stdout=subprocess.PIPE, text=True, start_new_session=True)
+    assert runner.stdout is not None
+    exits = Exits(lambda: [runner.pid])
+    try:
+        exits.invoked(dict.fromkeys((-1, 0, 1), before))
+        after = time.monotonic()
+        functions = {int(runner.stdout.readline()) for _ in range(3)}
+        give_up_at = time.monotonic() + PATIENCE_S
+        while not {runner.pid, *functions} <= exits._found.get(runner.pid, set()):
+            assert time.monotonic() < give_up_at
+            time.sleep(0.001)
+        exits.note({-1: nonce_of(min(functions), 0.0)})
+        assert exits.lives() == ([], False)
+        for n, pid in enumerate(functions, start=1):
+            os.kill(pid, signal.SIGKILL)
+            while len(exits.lives()[0]) < n:
+                assert time.monotonic() < give_up_at
+                time.sleep(0.001)
+        lives, are_all = exits.lives()
+        assert not are_all  # the runner may start another one
+        assert {exited_at for _, exited_at in lives} == {exits._at[pid] for pid in functions}
+        assert all(before - 0.02 <= began_at <= after for began_at, _ in lives)
+        runner.kill()
+        while exits.are_left:
+            assert time.monotonic() < give_up_at
+            time.sleep(0.001)
+        assert exits.lives() == (lives, True)
+        exits.note({0: nonce_of(2**22 + 1, 5.0)})  # one that has come and gone between two looks
+        assert exits.lives() == (lives, False)
+    finally:
+        os.killpg(runner.pid, signal.SIGKILL)
+        runner.wait()
+        runner.stdout.close()
+
+
+@needs_children
+def test_lives_are_not_known_where_there_are_more_processes_than_functions_or_they_began_before_these() -> None:
+    for invoked, later_s in (((0, 1), 0.0), ((-1, 0, 1), 60.0)):
+        runner = subprocess.Popen([sys.executable, "-c", FORKS], stdout=subprocess.PIPE, start_new_session=True)
+        assert runner.stdout is not None
+        exits = Exits(lambda pid=runner.pid: [pid])  # type: ignore[misc]
+        exits.invoked(dict.fromkeys(invoked, time.monotonic() + later_s))
+        functions = {int(runner.stdout.readline()) for _ in range(3)}
+        give_up_at = time.monotonic() + PATIENCE_S
+        while not {runner.pid, *functions} <= exits._found.get(runner.pid, set()):
+            assert time.monotonic() < give_up_at
+            time.sleep(0.001)
+        os.killpg(runner.pid, signal.SIGKILL)
+        runner.wait()
+        runner.stdout.close()
+        while exits.are_left:
+            assert time.monotonic() < give_up_at
+            time.sleep(0.001)
+        assert exits.lives()[0] == []
+
+
 def test_a_successor_that_ended_in_vain_is_not_the_function_that_works_on() -> None:
     """A run that was concluded then was billed until the successor's end."""
     function, duplicate = Function(), Function()

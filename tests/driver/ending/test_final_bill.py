@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from mlless_nb.bus.messages import Ended, Message
-from mlless_nb.driver.ending.final_bill import until_exits
+from mlless_nb.driver.ending.final_bill import as_lived, until_exits
 from mlless_nb.money import Rates, price_profile
 from mlless_nb.money.cost import cut
 
@@ -112,3 +113,33 @@ def test_a_bill_within_the_most_stays_and_one_above_is_cut_to_it() -> None:
     assert cut(costs, 9) == {"workers": 8, "supervisor": 0, "storage": 1}
     assert sum(cut(costs, 0).values()) == 0
     assert costs == {"workers": 10, "supervisor": 5, "storage": 1}
+
+
+def lived(costs: dict[str, int], *lives: tuple[float, float], are_all: bool = True) -> dict[str, int]:
+    """``costs`` with functions of these lives."""
+    exits: Any = SimpleNamespace(lives=lambda: (list(lives), are_all))
+    return as_lived(costs, exits, RATES)
+
+
+def test_functions_are_billed_for_no_less_than_their_processes_lived() -> None:
+    one, other = (5.0, 12.0), (5.0, 7.5)
+    least = RATES.lost_nusd(7.0) + RATES.lost_nusd(2.5)
+    costs = {"workers": least - 5_000, "supervisor": 1_000, "storage": 11}
+    assert lived(costs, one, other) == {"workers": least - 1_000, "supervisor": 1_000, "storage": 11}
+    # Also if more are there, of which nothing is known.
+    assert lived(costs, one, other, are_all=False)["workers"] == least - 1_000
+    assert lived({"storage": 11}, one) == {"workers": RATES.lost_nusd(7.0), "storage": 11}
+
+
+def test_functions_are_billed_for_no_more_than_all_of_them_have_lived() -> None:
+    one, other = (5.0, 12.0), (5.0, 7.5)
+    most = RATES.function_nusd(7.0) + RATES.function_nusd(2.5)
+    costs = {"workers": most, "supervisor": 1_000, "storage": 11}
+    assert lived(costs, one, other) == {"workers": most - 1_000, "supervisor": 1_000, "storage": 11}
+    # Others may be those that are billed.
+    assert lived(costs, one, other, are_all=False) == lived(costs) == costs
+
+
+def test_a_bill_between_what_they_have_lived_and_the_time_after_a_return_stays() -> None:
+    costs = {"workers": RATES.lost_nusd(7.0), "supervisor": RATES.function_nusd(2.5), "redis": 7}
+    assert lived(costs, (5.0, 12.0), (5.0, 7.5)) == costs

@@ -118,7 +118,8 @@ class Local:
     def exits(self) -> Any:
         """See `Exits`."""
         lives = {slot for slot, n in self._left.items() if n > 0}
-        return SimpleNamespace(at=lambda slot, _=0.0: None if slot in lives else 99.0, are_left=bool(lives))
+        at = lambda slot, _=0.0: None if slot in lives else 99.0  # noqa: E731
+        return SimpleNamespace(at=at, are_left=bool(lives), wait=lambda _: self._sleep(0.01))
 
     def kill(self) -> None:
         """Those that live are buried at the next look."""
