@@ -18,6 +18,8 @@ from .processes import children, is_running, started_at
 LOOK_S, LOOK_FOR_S = 0.02, 15.0
 #: At least so many times as long as a look takes is waited until the next.
 LOOK_SHARE = 10.0
+#: Longest wait for exits at a time, and how long it takes where this process stands still, e.g. is suspended, seconds.
+TURN_S, STANDS_S = 0.5, 1.5
 #: Longest wait until killed processes have exited, seconds.
 EXIT_S = 0.5
 #: How much earlier than it was a process' start may be told, seconds.
@@ -47,6 +49,7 @@ class Exits:
         self._at: dict[int, float] = {}  # when processes exited, monotonic clock
         self._lock = threading.Lock()
         self._poll: select.epoll | None = None  # there is one while its thread runs
+        self._has_stood_still = False  # exits may have been seen late
         self._watched: dict[int, int] = {}  # the processes that live, by their pidfds
         self._look_until = -math.inf  # the thread that looks for them ends then
         self._found: dict[int, set[int]] = {}  # the processes of each group
@@ -138,6 +141,8 @@ class Exits:
         Those of which it is known, and whether these are all and none is left. Functions are the processes that have
         started no others.
         """
+        if self._has_stood_still:
+            return [], False
         with self._lock:
             found, functions = [], set[int]()
             are_all = not self._watched and self._groups_before <= self._began_at.keys()
@@ -239,8 +244,12 @@ class Exits:
     def _wait(self, poll: select.epoll) -> None:
         """Note who exits, until nobody is left."""
         while True:
-            exited = poll.poll()  # also those that are registered meanwhile
+            asked_at = time.monotonic()
+            exited = poll.poll(TURN_S)  # also those that are registered meanwhile
             now = time.monotonic()
+            self._has_stood_still |= now - asked_at > STANDS_S
+            if not exited:
+                continue
             with self._lock:
                 for pidfd, _ in exited:
                     self._at[self._watched.pop(pidfd)] = now

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import select
@@ -10,10 +11,14 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import IO
 
 import pytest
 
+from mlless_nb.driver.backends import exits as exits_module
 from mlless_nb.driver.backends.exits import Exits
 from mlless_nb.exchange.slots import nonce_of
 
@@ -61,13 +66,34 @@ class Function:
         return began
 
 
-def exit_of(exits: Exits, slot: int) -> float:
-    """When the function of ``slot`` exited, once that is known."""
+def until(condition: Callable[[], object]) -> None:
+    """Wait until ``condition`` comes true."""
     give_up_at = time.monotonic() + PATIENCE_S
-    while (at := exits.at(slot)) is None:
+    while not condition():
         assert time.monotonic() < give_up_at
         time.sleep(0.001)
+
+
+def exit_of(exits: Exits, slot: int) -> float:
+    """When the function of ``slot`` exited, once that is known."""
+    until(lambda: exits.at(slot) is not None)
+    at = exits.at(slot)
+    assert at is not None
     return at
+
+
+@contextlib.contextmanager
+def running(code: str) -> Iterator[tuple[int, IO[str]]]:
+    """A process that starts functions, by its number, and what these say."""
+    runner = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, start_new_session=True)
+    assert runner.stdout is not None
+    try:
+        yield runner.pid, runner.stdout
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(runner.pid, signal.SIGKILL)
+        runner.wait()
+        runner.stdout.close()
 
 
 def test_it_is_known_when_each_exited() -> None:
@@ -166,10 +192,7 @@ def test_a_bill_that_began_before_another_one_was_invoked_is_of_the_one_before()
     exits.note({0: function.nonce})
     exits.invoked({0: time.monotonic()})
     function.kill()
-    give_up_at = time.monotonic() + PATIENCE_S
-    while exits.at(0, began_at) is None:
-        assert time.monotonic() < give_up_at
-        time.sleep(0.001)
+    until(lambda: exits.at(0, began_at) is not None)
     assert exits.at(0, time.monotonic()) is None
 
 
@@ -222,48 +245,30 @@ def test_a_system_that_refuses_to_watch_is_no_reason_to_fail(
 @needs_children
 def test_one_that_exits_before_anybody_has_seen_its_slot_is_watched_since_it_was_invoked() -> None:
     """It was billed until the run's end: its slot was looked at four times a second."""
-    runner = subprocess.Popen([sys.executable, "-c", RUNNER], stdout=subprocess.PIPE, text=True, start_new_session=True)
-    assert runner.stdout is not None
-    exits = Exits(lambda: [runner.pid])
-    try:
+    with running(RUNNER) as (runner, said):
+        exits = Exits(lambda: [runner])
         exits.invoked({-1: time.monotonic()})
-        pid = int(runner.stdout.readline())
-        give_up_at = time.monotonic() + PATIENCE_S
-        while pid not in exits._watched.values():
-            assert time.monotonic() < give_up_at
-            time.sleep(0.001)
+        pid = int(said.readline())
+        until(lambda: pid in exits._watched.values())
         killed_at = time.monotonic()
         os.kill(pid, signal.SIGKILL)
-        while pid not in exits._at:
-            assert time.monotonic() < give_up_at
-            time.sleep(0.001)
+        until(lambda: pid in exits._at)
         exited_at = exit_of(exits, -1)  # nobody has claimed a slot, and no other one was invoked
         seen_at = time.monotonic()
         exits.note({-1: nonce_of(pid, 0.0)})
         assert killed_at <= exit_of(exits, -1) == exited_at <= seen_at
-    finally:
-        os.killpg(runner.pid, signal.SIGKILL)
-        runner.wait()
-        runner.stdout.close()
 
 
 @needs_children
 def test_one_that_never_claimed_its_slot_exited_when_the_last_of_those_did() -> None:
-    runner = subprocess.Popen([sys.executable, "-c", FORKS], stdout=subprocess.PIPE, text=True, start_new_session=True)
-    assert runner.stdout is not None
-    exits, launched_at = Exits(lambda: [runner.pid]), time.monotonic()
-    try:
+    with running(FORKS) as (runner, said):
+        exits, launched_at = Exits(lambda: [runner]), time.monotonic()
         exits.invoked(dict.fromkeys((-1, 0, 1), launched_at))
-        supervisor, one, other = (int(runner.stdout.readline()) for _ in range(3))
+        supervisor, one, other = (int(said.readline()) for _ in range(3))
         exits.note({-1: nonce_of(supervisor, 0.0)})
-        give_up_at = time.monotonic() + PATIENCE_S
-        while not {runner.pid, one, other} <= exits._found.get(runner.pid, set()):
-            assert time.monotonic() < give_up_at
-            time.sleep(0.001)
+        until(lambda: {runner, one, other} <= exits._found.get(runner, set()))
         os.kill(one, signal.SIGKILL)
-        while one not in exits._at:
-            assert time.monotonic() < give_up_at
-            time.sleep(0.001)
+        until(lambda: one in exits._at)
         assert (exits.at(0), exits.at(1)) == (None, None)  # either may live
         os.kill(other, signal.SIGKILL)
         assert exit_of(exits, 0) == exit_of(exits, 1) > exits._at[one]
@@ -271,68 +276,63 @@ def test_one_that_never_claimed_its_slot_exited_when_the_last_of_those_did() -> 
         exits.note({1: nonce_of(one, 0.0)})
         assert exit_of(exits, 0) > exit_of(exits, 1)
         assert exits.at(-1) is None
-    finally:
-        os.killpg(runner.pid, signal.SIGKILL)
-        runner.wait()
-        runner.stdout.close()
 
 
 @needs_children
 def test_lives_are_those_of_functions_and_begin_with_the_process_that_starts_them() -> None:
     before = time.monotonic()
-    runner = subprocess.Popen([sys.executable, "-c", FORKS], stdout=subprocess.PIPE, text=True, start_new_session=True)
-    assert runner.stdout is not None
-    exits = Exits(lambda: [runner.pid])
-    try:
+    with running(FORKS) as (runner, said):
+        exits = Exits(lambda: [runner])
         exits.invoked(dict.fromkeys((-1, 0, 1), before))
         after = time.monotonic()
-        functions = {int(runner.stdout.readline()) for _ in range(3)}
-        give_up_at = time.monotonic() + PATIENCE_S
-        while not {runner.pid, *functions} <= exits._found.get(runner.pid, set()):
-            assert time.monotonic() < give_up_at
-            time.sleep(0.001)
+        functions = {int(said.readline()) for _ in range(3)}
+        until(lambda: {runner, *functions} <= exits._found.get(runner, set()))
         exits.note({-1: nonce_of(min(functions), 0.0)})
         assert exits.lives() == ([], False)
         for n, pid in enumerate(functions, start=1):
             os.kill(pid, signal.SIGKILL)
-            while len(exits.lives()[0]) < n:
-                assert time.monotonic() < give_up_at
-                time.sleep(0.001)
+            until(lambda n=n: len(exits.lives()[0]) >= n)  # type: ignore[misc]
         lives, are_all = exits.lives()
         assert not are_all  # the runner may start another one
         assert {exited_at for _, exited_at in lives} == {exits._at[pid] for pid in functions}
         assert all(before - 0.02 <= began_at <= after for began_at, _ in lives)
-        runner.kill()
-        while exits.are_left:
-            assert time.monotonic() < give_up_at
-            time.sleep(0.001)
+        os.killpg(runner, signal.SIGKILL)
+        until(lambda: not exits.are_left)
         assert exits.lives() == (lives, True)
         exits.note({0: nonce_of(2**22 + 1, 5.0)})  # one that has come and gone between two looks
         assert exits.lives() == (lives, False)
-    finally:
-        os.killpg(runner.pid, signal.SIGKILL)
-        runner.wait()
-        runner.stdout.close()
 
 
 @needs_children
-def test_lives_are_not_known_where_there_are_more_processes_than_functions_or_they_began_before_these() -> None:
-    for invoked, later_s in (((0, 1), 0.0), ((-1, 0, 1), 60.0)):
-        runner = subprocess.Popen([sys.executable, "-c", FORKS], stdout=subprocess.PIPE, start_new_session=True)
-        assert runner.stdout is not None
-        exits = Exits(lambda pid=runner.pid: [pid])  # type: ignore[misc]
+def test_lives_are_not_known_to_a_process_that_stood_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A suspended notebook sees late that its functions have exited."""
+    later_s = 0.0
+    clock = SimpleNamespace(sleep=time.sleep, monotonic=lambda: time.monotonic() + later_s)
+    with running(RUNNER) as (runner, said):
+        exits = Exits(lambda: [runner])
+        exits.invoked({0: time.monotonic()})
+        pid = int(said.readline())
+        until(lambda: pid in exits._watched.values())
+        monkeypatch.setattr(exits_module, "time", clock)
+        time.sleep(0.7)  # it asks by this clock now
+        later_s = 60.0
+        os.killpg(runner, signal.SIGKILL)
+        until(lambda: not exits.are_left)
+        assert exits.lives() == ([], False)
+
+
+@needs_children
+@pytest.mark.parametrize(("invoked", "later_s"), [((0, 1), 0.0), ((-1, 0, 1), 60.0)])
+def test_lives_are_not_known_of_more_processes_than_functions_and_of_some_that_were_there_before(
+    invoked: tuple[int, ...], later_s: float
+) -> None:
+    with running(FORKS) as (runner, said):
+        exits = Exits(lambda: [runner])
         exits.invoked(dict.fromkeys(invoked, time.monotonic() + later_s))
-        functions = {int(runner.stdout.readline()) for _ in range(3)}
-        give_up_at = time.monotonic() + PATIENCE_S
-        while not {runner.pid, *functions} <= exits._found.get(runner.pid, set()):
-            assert time.monotonic() < give_up_at
-            time.sleep(0.001)
-        os.killpg(runner.pid, signal.SIGKILL)
-        runner.wait()
-        runner.stdout.close()
-        while exits.are_left:
-            assert time.monotonic() < give_up_at
-            time.sleep(0.001)
+        functions = {int(said.readline()) for _ in range(3)}
+        until(lambda: {runner, *functions} <= exits._found.get(runner, set()))
+        os.killpg(runner, signal.SIGKILL)
+        until(lambda: not exits.are_left)
         assert exits.lives()[0] == []
 
 
@@ -345,19 +345,12 @@ def test_a_successor_that_ended_in_vain_is_not_the_function_that_works_on() -> N
     invoked_at = time.monotonic()
     groups.append(duplicate.process.pid)
     exits.invoked({0: invoked_at})
-    give_up_at = time.monotonic() + PATIENCE_S
-    while duplicate.process.pid not in exits._watched.values():  # one that ends before it is seen is not known
-        assert time.monotonic() < give_up_at
-        time.sleep(0.001)
+    until(lambda: duplicate.process.pid in exits._watched.values())  # one that ends before it is seen is not known
     duplicate.kill()
-    while exits._at.keys() != {duplicate.process.pid}:
-        assert time.monotonic() < give_up_at
-        time.sleep(0.001)
+    until(lambda: exits._at.keys() == {duplicate.process.pid})
     assert (exits.at(0), exits.at(0, invoked_at)) == (None, None)
     function.kill()
-    while exits._at.keys() != {duplicate.process.pid, function.process.pid}:
-        assert time.monotonic() < give_up_at
-        time.sleep(0.001)
+    until(lambda: exits._at.keys() == {duplicate.process.pid, function.process.pid})
     assert exits.at(0, invoked_at - 1.0) == exits._at[function.process.pid]
 
 
