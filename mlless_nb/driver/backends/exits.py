@@ -145,7 +145,8 @@ class Exits:
             return [], False
         with self._lock:
             found, functions = [], set[int]()
-            are_all = not self._watched and self._groups_before <= self._began_at.keys()
+            # A kernel that lists no children shows no starters, and functions only once they have claimed their slots.
+            are_all = bool(self._starters) and not self._watched and self._groups_before <= self._began_at.keys()
             for group, began_at in self._began_at.items():
                 if began_at < self._first_invoked_at - TICK_S:  # it has prepared the data
                     continue
