@@ -139,7 +139,7 @@ class Exits:
         """When functions began, with the process that starts them, and when they exited, both on the monotonic clock.
 
         Those of which it is known, and whether these are all and none is left. Functions are the processes that have
-        started no others.
+        started no others; those that were not started yet have lived as long as the process that was to do it.
         """
         if self._has_stood_still:
             return [], False
@@ -150,13 +150,15 @@ class Exits:
             for group, began_at in self._began_at.items():
                 if began_at < self._first_invoked_at - TICK_S:  # it has prepared the data
                     continue
-                those = self._found[group] - self._starters - {group}
-                if len(those) > self._n_functions.get(group, 1):  # others are among them
+                those, n = self._found[group] - self._starters - {group}, self._n_functions.get(group, 1)
+                if not those and self._starters and group in self._at:  # it ended before it had started them
+                    found += [(began_at, self._at[group])] * n
+                elif len(those) > n:  # others are among them
                     are_all = False
-                    continue
-                functions |= those
-                found += [(began_at, self._at[pid]) for pid in those if pid in self._at]
-            # A process that was killed before it started its function has none.
+                else:
+                    are_all = are_all and len(those) == n
+                    functions |= those
+                    found += [(began_at, self._at[pid]) for pid in those if pid in self._at]
             return found, are_all and functions.issuperset(self._processes.values())
 
     @property

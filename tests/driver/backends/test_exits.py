@@ -282,7 +282,8 @@ def test_one_that_never_claimed_its_slot_exited_when_the_last_of_those_did() -> 
 def test_lives_are_those_of_functions_and_begin_with_the_process_that_starts_them() -> None:
     before = time.monotonic()
     with running(FORKS) as (runner, said):
-        exits = Exits(lambda: [runner])
+        groups = [runner]
+        exits = Exits(lambda: groups)
         exits.invoked(dict.fromkeys((-1, 0, 1), before))
         after = time.monotonic()
         functions = {int(said.readline()) for _ in range(3)}
@@ -299,8 +300,18 @@ def test_lives_are_those_of_functions_and_begin_with_the_process_that_starts_the
         os.killpg(runner, signal.SIGKILL)
         until(lambda: not exits.are_left)
         assert exits.lives() == (lives, True)
+        # A process that ends before it has started its function has lived for it.
+        other = Function()
+        groups.append(other.process.pid)
+        exits.invoked({0: time.monotonic()})
+        until(lambda: other.process.pid in exits._found)
+        other.kill()
+        until(lambda: not exits.are_left)
+        (began_at, exited_at), are_all = exits.lives()[0][-1], exits.lives()[1]
+        assert (len(exits.lives()[0]), exited_at, are_all) == (4, exits._at[other.process.pid], True)
+        assert after - 0.02 <= began_at <= exited_at
         exits.note({0: nonce_of(2**22 + 1, 5.0)})  # one that has come and gone between two looks
-        assert exits.lives() == (lives, False)
+        assert not exits.lives()[1]
 
 
 @needs_children
