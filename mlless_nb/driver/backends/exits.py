@@ -228,6 +228,7 @@ class Exits:
                 if is_new:
                     del self._at[pid]
                     self._others.discard(pid)
+                    self._starters.discard(pid)
 
     def _follow(self, pidfd: int, pid: int) -> None:
         """Have the thread wait for this one, too."""

@@ -48,6 +48,13 @@ def as_lived(costs_nusd: dict[str, int], exits: Exits, rates: Rates) -> dict[str
     What a function tells ends before it returns: beside a server that does not answer, or on a busy machine, a while
     before; and after a Redis has lost what was told, slots are billed whoever had them. The bill is never less than
     what is known of the processes' lives, nor more than all of these with what is billed after a return.
+
+    Parameters
+    ----------
+    costs_nusd : dict of int
+        Nano-dollars.
+    exits : Exits
+    rates : Rates
     """
     lives, are_all = exits.lives()
     told = sum(costs_nusd.get(name, 0) for name in FUNCTIONS)
