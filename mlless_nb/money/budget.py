@@ -309,6 +309,13 @@ class Prepaid:
         left_nusd = self.granted_nusd - self._requests_nusd()
         return self.rates.seconds_for(left_nusd, with_servers=self._with_servers) - self._elapsed_s()
 
+    def _unneeded_nusd(self, *, alone: bool) -> int:
+        """What a function that is about to return does not need: on a busy machine it exits late, as it is woken."""
+        cost_nusd = self.rates.function_nusd if alone else self.cost_nusd
+        span_s, late_s = self._elapsed_s(), max(self.lateness.margin_s - self.rates.tail_s, 0.0)
+        rest = self.rest_nusd(cost_nusd(span_s) + self._requests_nusd())
+        return min(rest, max(rest - cost_nusd(span_s + late_s) + cost_nusd(span_s), 0))
+
     def settle(self, give_back: GiveBack, part: int = 0, *, alone: bool = False) -> None:
         """Return what is not spent, since the function is about to return.
 
@@ -326,12 +333,12 @@ class Prepaid:
         with self.questions.answered:
             self.is_settling = True
             self.questions.wait()
-            rest = self.rest_nusd(self.alone_nusd if alone else self.spent_nusd)
+            rest = self._unneeded_nusd(alone=alone)
         give_back(rest, part)
         with self.questions.answered:
             self.questions.wait()
             # Less what was spent meanwhile; the second call costs as much as the first one, and nothing is kept for it.
-            more = self.rest_nusd(self.alone_nusd if alone else self.spent_nusd) - rest
+            more = self._unneeded_nusd(alone=alone) - rest
         if more > 0:
             with contextlib.suppress(Exception):  # the run may be over by now: it stays reserved
                 give_back(more, (part or self._n_returned) + 1)

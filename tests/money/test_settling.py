@@ -46,6 +46,36 @@ def test_what_is_reserved_meanwhile_is_returned_too(part: int, second: int) -> N
     assert function.calls == [(REST, part), (5000, second)]
 
 
+def test_one_that_was_woken_late_keeps_what_a_late_exit_costs() -> None:
+    function = Settling()
+    function.prepaid.lateness.margin_s = RATES.tail_s  # it is billed so much after its return anyway
+    function.prepaid.settle(function.give_back)
+    assert function.calls == [(REST, 0)]
+    late = Settling()
+    late.prepaid.lateness.margin_s = RATES.tail_s + 0.2
+    late.prepaid.settle(late.give_back)
+    assert late.calls == [(GRANTED - RATES.function_nusd(3.2), 0)]
+
+
+@pytest.mark.parametrize("left_nusd", [0, 10, -10])
+def test_no_more_is_kept_for_a_late_exit_than_is_left(left_nusd: int) -> None:
+    function = Settling()
+    function.prepaid.granted_nusd = RATES.function_nusd(3.0) + left_nusd
+    function.prepaid.lateness.margin_s = 0.5
+    function.prepaid.settle(function.give_back)
+    assert function.calls == [(min(left_nusd, 0), 0)]
+
+
+def test_a_supervisor_that_was_woken_late_keeps_the_second_of_the_servers_in_which_it_may_exit() -> None:
+    rates, returned = Rates(price_profile("aws-lambda-x86"), 1769, 1), list[int]()
+    for late_s in (0.0, 0.2):
+        prepaid = Prepaid(rates, 10 * GRANTED, lambda: 3.9, lambda: 0, with_servers=True)
+        prepaid.lateness.margin_s = rates.tail_s + late_s
+        prepaid.settle(lambda nusd, part: returned.append(nusd))
+    second = rates.servers_nusd(5.0) - rates.servers_nusd(4.0)
+    assert returned[0] - returned[1] == second + rates.function_nusd(4.1) - rates.function_nusd(3.9)
+
+
 def test_the_second_call_is_paid_from_what_it_returns() -> None:
     function = Settling(bought=5000, price=REQUEST)
     function.prepaid.settle(function.give_back)
