@@ -140,8 +140,9 @@ class Supervisor:
                 self._outgoing.repeat()
                 self._outage.wait(error)
         is_short = self._rows.step < self._workers.last_step  # a log in the storage is not read twice at once
+        concludes = self._workers.have_all_ended or not self._incoming.is_succeeded  # else its successor reads them
         with contextlib.suppress(LostData):  # nobody takes them again
-            while not self._incoming.is_succeeded and self._read_steps(LAST_STEPS_S if is_short else 0.001):
+            while concludes and self._read_steps(LAST_STEPS_S if is_short else 0.001):
                 is_short = False
 
     def _look(self) -> bool:
@@ -257,8 +258,7 @@ class Supervisor:
             self._log.announce_stop("finished", f"the limit of {limit_s:g} s is over")
         self._successors.watch_ages(self._time_s, self._workers.started - self._workers.ended.keys())
         # The supervisor exits after the workers, once it has received their final messages: that time is prepaid too.
-        exit_s = max(self._rows.exit_s, self._prepaid.plain_exit_s)
-        self._prepaid.keep_for_exit(LAST_WORDS_S + exit_s - self._prepaid.plain_exit_s)
+        self._prepaid.keep_for_exit(LAST_WORDS_S + max(self._rows.exit_s - self._prepaid.plain_exit_s, 0.0))
         if not self._prepaid.buy(max(self._look_s, self._rows.step_s), self._log.reserve):
             self._log.announce_stop("capped", "the budget does not pay for another step")
 

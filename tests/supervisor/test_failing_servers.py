@@ -111,6 +111,27 @@ def test_a_supervisor_does_not_hand_over_to_itself() -> None:
         assert made._incoming.is_succeeded is is_succeeded
 
 
+def test_a_supervisor_whose_successor_comes_as_the_last_worker_ends_reads_the_last_steps() -> None:
+    """It concluded the run, since a successor has nothing to do then, and the history lacked them."""
+    hub = run_of_two()
+    for step in (1, 2, 3):
+        hub.log_step(StepEntry(step, float(step), {0: Report(1.0, 1.0), 1: Report(1.0, 1.0)}))
+    made, bus, _ = supervisor(hub)
+    plain = made._log.read_steps
+
+    def read(timeout_s: float) -> list[StepEntry]:
+        return plain(timeout_s) if made._workers.have_all_ended else []
+
+    made._log.read_steps = read  # type: ignore[method-assign]
+    for slot in (0, 1):
+        bus.send("supervisor", Left(slot, 3, 1000, 0, 0.0, 0.0, "finished", "3 steps are done").encode())
+    began_s = made._bill.supervisor.own_s + 10.0
+    bus.send("supervisor", Ready(-1, began_s, began_s + 1.0).encode())
+    ended: Any = made.run()
+    assert made._incoming.is_succeeded
+    assert (ended.status, ended.step, made._rows.step) == ("finished", 3, 3)
+
+
 # -- incoming messages
 
 
