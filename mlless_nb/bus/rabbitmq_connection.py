@@ -94,8 +94,7 @@ class ConnectionThread:
                 mail.disconnected(lost, refusal_of(lost, mail.shown))
                 if self._n_opened == 0 or mail.is_over():
                     return
-                pause_s = self._backoff.lost(mail.shown, lost)
-                mail.changed.wait_for(lambda: mail.is_closing, pause_s)
+                mail.wait_before_retry(self._backoff.lost(mail.shown, lost))
                 if mail.is_over():
                     return
 
@@ -171,7 +170,8 @@ class ConnectionThread:
             while mail.outbox and self._keeps_order(mail.outbox[0]):
                 self._publish(mail.outbox[0])
                 mail.outbox.popleft()
-            for topic in mail.inboxes.keys() - self._consumed:
+            # Else a queue that is deleted on the other channel could be declared anew after that.
+            for topic in set[str]() if mail.is_closing else mail.inboxes.keys() - self._consumed:
                 self._consumed.add(topic)
                 self._declare(self._incoming, topic, self._counted(topic))
                 self._incoming.basic_consume(self._prefix + topic, self._brought_on(topic))

@@ -94,8 +94,13 @@ class Mail:
 
     def is_over(self) -> bool:
         """Whether the bus is closed and needs no further connection."""
-        is_late = time.monotonic() >= self.give_up_at
-        return self.is_closing and (self.is_delivered or is_late or self.refusal is not None)
+        is_done, is_late = self.is_delivered and not self.left, time.monotonic() >= self.give_up_at
+        return self.is_closing and (is_done or is_late or self.refusal is not None)
+
+    def wait_before_retry(self, pause_s: float) -> None:
+        """Wait so long until the next try to connect, or until the bus is closed meanwhile."""
+        was_closing = self.is_closing
+        self.changed.wait_for(lambda: self.is_closing != was_closing, pause_s)
 
     def check_fit(self) -> None:
         """Raise `ServiceError` when the bus is closed, refused, or has been without a connection for too long."""

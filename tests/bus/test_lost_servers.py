@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import secrets
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
+import pika
 import pytest
 import redis
 from bus.receiving import SOON_S, receive, repeat
 
-from mlless_nb.bus import open_bus
+from mlless_nb.bus import open_bus, rabbitmq
 from mlless_nb.bus.base import MAX_BATCH
 from mlless_nb.bus.rabbitmq import RabbitMqBus
 from mlless_nb.bus.redis import RedisBus
@@ -112,6 +114,29 @@ def test_rabbitmq_restarts_before_anything_was_read(rabbitmq_url: str, rabbitmq_
         assert receive(reader, "supervisor", 50) == [b"%d" % i for i in range(50)]
     finally:
         reader.close(delete=True)
+
+
+@pytest.mark.long
+def test_the_queues_are_deleted_once_a_broker_that_is_away_is_back(
+    rabbitmq_url: str, rabbitmq_server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were left, where the run had ended before the broker was back, and every message was delivered."""
+    monkeypatch.setattr(rabbitmq, "FLUSH_S", 6 * SOON_S)
+    job_id = secrets.token_hex(4)
+    bus = open_bus(rabbitmq_url, job_id)
+    bus.send("driver", b"the end")
+    assert receive(bus, "driver", 1) == [b"the end"]
+    rabbitmq_server.kill()
+    assert bus.receive("driver", 0.5) == []
+    with ThreadPoolExecutor(1) as pool:
+        closing = pool.submit(bus.close, delete=True)
+        rabbitmq_server.start()
+        assert closing.result() == 0
+    with (
+        pika.BlockingConnection(pika.URLParameters(rabbitmq_url)) as connection,
+        pytest.raises(pika.exceptions.ChannelClosedByBroker, match="NOT_FOUND"),
+    ):
+        connection.channel().queue_declare(f"mlless.{job_id}.driver", passive=True)
 
 
 class Refusing(MemoryObjects):
