@@ -225,16 +225,15 @@ class Driver:
         self._is_launched = True
 
     def _invoke(self, invocations: list[Invocation]) -> None:
-        """Invoke functions, and make sure that they end if this process is killed."""
+        """Invoke functions."""
         if invocations:
-            self._services.watch_functions(f"runs/{self.run.id}")  # Lithops writes files before it starts a process
+            payloads = [invocation.encode().decode() for invocation in invocations]
             with kept(self._services.log):
-                self._services.launcher.invoke([invocation.encode().decode() for invocation in invocations])
+                self._services.invoke_functions(payloads, f"runs/{self.run.id}")
             if invocations[0].role == "supervisor":
                 self._contact.invoked()
             self._unreported.note(invocations)
             self._causes.invoked(self._services.launcher.newest, [one.slot for one in invocations])
-            self._services.watch_functions(f"runs/{self.run.id}")
 
     def _follow(self) -> Ended:
         """Turn the supervisor's updates into telemetry until its final message, which is returned."""

@@ -48,8 +48,7 @@ class HostedFunctions(KeptFunctions):
         self.are_serial = False
         self._host = host if services.launcher.is_local else None
         if self._host is not None:
-            services.launcher.invoke([self._host.encode().decode()])
-            services.watch_functions(folder)
+            services.invoke_functions([self._host.encode().decode()], folder)
 
     def invoke(self, calls: Sequence[Message]) -> None:
         """Start a function for each call."""

@@ -93,8 +93,7 @@ def kill_runner(scene: Scene) -> str:
 def invoke_twice(scene: Scene) -> str:
     """Invoke a function that is at work once more."""
     slot = scene.rng.randrange(-1, scene.case.workers)
-    scene.services.launcher.invoke([scene.payload(slot)])
-    scene.services.watch_functions(f"runs/{scene.run.id}")
+    scene.services.invoke_functions([scene.payload(slot)], f"runs/{scene.run.id}")
     return f"{name_of(slot)} invoked twice"
 
 

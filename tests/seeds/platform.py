@@ -135,8 +135,9 @@ class Services:
     def keep_user(self) -> None:
         """No user."""
 
-    def watch_functions(self, run_folder: str) -> None:
+    def invoke_functions(self, payloads: list[str], run_folder: str) -> None:
         """The driver is never killed here."""
+        self.launcher.invoke(payloads)
 
     def sweep(self) -> None:
         """Nothing unfinished."""

@@ -48,6 +48,11 @@ def jobs_of(executor: Any) -> dict[str, subprocess.Popen[bytes]]:
     return {} if environment is None else environment.jobs
 
 
+def next_job(executor: Any) -> str:
+    """The key that Lithops will give to the next map of an executor."""
+    return f"{executor.executor_id}-M{executor.total_jobs:03d}"
+
+
 def is_free(executor: Any) -> bool:
     """Whether a local executor runs at once what it is given.
 

@@ -22,7 +22,7 @@ from ...storage.objects import LithopsObjects
 from . import deployed, lithops_paths
 from .bucket import require_bucket
 from .cloud_functions import CloudFunctions, said_of
-from .executors import is_free, jobs_of, opened
+from .executors import is_free, jobs_of, next_job, opened
 from .exits import Exits
 from .interpreter import interpreter
 from .lithops_config import (
@@ -189,6 +189,10 @@ class LithopsLauncher:
         while self.is_local and self._newest not in self._jobs and time.monotonic() < give_up_at:
             time.sleep(0.002)
 
+    def make_ready(self) -> None:
+        """Open what the next functions are invoked with: `temporary_paths` has what Lithops creates for them then."""
+        self._free_executor()
+
     def _free_executor(self) -> Any:
         """An executor that runs what it is given at once."""
         for executor in self._executors:
@@ -217,7 +221,7 @@ class LithopsLauncher:
             for key, process in list(jobs.items()):
                 if process.poll() is not None:
                     del jobs[key]
-                    lithops_paths.remove(self._paths_of(key))
+                    lithops_paths.remove(lithops_paths.paths_of(self._storage.bucket, key))
 
     @property
     def newest(self) -> str:
@@ -258,19 +262,15 @@ class LithopsLauncher:
 
     @property
     def temporary_paths(self) -> list[str]:
-        """Files and folders that Lithops creates on this machine for this run."""
+        """Files and folders that Lithops creates on this machine for this run, for the next invocation, too."""
         from lithops.constants import JOBS_PREFIX, LITHOPS_TEMP_DIR
 
         if not self.is_local:
             return []
-        identities = [executor.executor_id for executor in self._executors]
-        keys = list(self._jobs) or [f"{identities[0]}-M000"]  # Lithops' key of the first map
-        shared = [f"{LITHOPS_TEMP_DIR}/{self._storage.bucket}/{JOBS_PREFIX}/{identity}" for identity in identities]
-        return [*shared, *(path for key in keys for path in self._paths_of(key))]
-
-    def _paths_of(self, job: str) -> list[str]:
-        """What Lithops creates on this machine for one of its jobs."""
-        return lithops_paths.paths_of(self._storage.bucket, job)
+        bucket, keys = self._storage.bucket, [*self._jobs, *map(next_job, self._executors)]
+        folder = f"{LITHOPS_TEMP_DIR}/{bucket}/{JOBS_PREFIX}"
+        shared = [f"{folder}/{executor.executor_id}" for executor in self._executors]
+        return [*shared, *(path for key in keys for path in lithops_paths.paths_of(bucket, key))]
 
     def folder_of(self, key: str) -> str:
         """The local folder of the objects under ``key``."""

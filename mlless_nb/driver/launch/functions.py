@@ -19,8 +19,7 @@ class LithopsFunctions:
     def invoke(self, calls: Sequence[Message]) -> None:
         """Start a function for each call."""
         self._services.launcher.forget_ended()
-        self._services.launcher.invoke([call.encode().decode() for call in calls])
-        self._services.watch_functions(self._folder)
+        self._services.invoke_functions([call.encode().decode() for call in calls], self._folder)
 
     def are_gone(self) -> bool:
         """Whether all functions that were invoked last have ended; False if that cannot be known."""

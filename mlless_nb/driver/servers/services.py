@@ -190,11 +190,17 @@ class Services:
         if user is not None:
             user.remove()
 
-    def watch_functions(self, run_folder: str) -> None:
-        """Make sure that local functions end and their files are removed if this process is killed.
+    def invoke_functions(self, payloads: list[str], run_folder: str) -> None:
+        """Start a function for each payload; local ones end, and their files are removed, if this process is killed.
 
-        Cloud functions end by themselves when the driver's lease expires. To be called after each invocation.
+        Cloud functions end by themselves when the driver's lease expires.
         """
+        self.launcher.make_ready()
+        self._watch_functions(run_folder)  # Lithops writes files before it starts a process
+        self.launcher.invoke(payloads)
+        self._watch_functions(run_folder)
+
+    def _watch_functions(self, run_folder: str) -> None:
         if not self.launcher.is_local:
             return
         if self._watchdog is None:

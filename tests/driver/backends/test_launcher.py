@@ -186,3 +186,19 @@ def test_local_launchers_are_opened_by_several_threads_at_once(monkeypatch: pyte
         launchers = list(pool.map(lambda _: LithopsLauncher("embedded", 2, 256), range(4)))
     for each in launchers:
         each.close()
+
+
+def test_what_lithops_creates_for_functions_is_known_before_they_are_invoked() -> None:
+    one = LithopsLauncher("localhost", 1, 1769)
+    try:
+        for _ in range(3):
+            one.make_ready()
+            known, identities = one.temporary_paths, [executor.executor_id for executor in one._executors]
+            one.invoke(["{}"])  # no payload: it fails
+            found = [path for path in Path(one.folder).rglob("*") if any(name in path.name for name in identities)]
+            assert found
+            assert not [path for path in found if not any(path.is_relative_to(Path(name)) for name in known)]
+            known = one.temporary_paths
+    finally:
+        one.close()
+    assert not [path for path in known if os.path.lexists(path)]

@@ -47,8 +47,8 @@ def test_a_driver_that_waits_for_a_cluster_is_not_missed(monkeypatch: pytest.Mon
     one: Any = object.__new__(driver.Driver)
     one._services = SimpleNamespace(
         log=log,
-        launcher=SimpleNamespace(invoke=lambda _: waited.append(log.is_twice.wait(60)), newest="job"),
-        watch_functions=lambda folder: None,
+        launcher=SimpleNamespace(newest="job"),
+        invoke_functions=lambda *_: waited.append(log.is_twice.wait(60)),
     )
     one._unreported, one._causes = SimpleNamespace(note=lambda _: None), SimpleNamespace(invoked=lambda *_: None)
     one.run = SimpleNamespace(id="run")
