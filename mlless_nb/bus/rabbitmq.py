@@ -19,9 +19,9 @@ from .urls import CONNECT_S, mask_url
 HEARTBEAT_S = 10
 #: Seconds that the broker may be away: messages wait for it, callers do not.
 PATIENCE_S = 300.0
-#: Seconds that `RabbitMqBus.close` waits for the broker to confirm what was sent, if it is to delete the queues: one
-#: that is restarted on a busy machine takes a quarter of a minute.
-FLUSH_S = 30.0
+#: Seconds that `RabbitMqBus.close` waits for the broker to confirm what was sent, if it is to delete the queues: it may
+#: just be restarted.
+FLUSH_S = 12.0
 
 
 class RabbitMqBus:

@@ -170,8 +170,7 @@ class ConnectionThread:
             while mail.outbox and self._keeps_order(mail.outbox[0]):
                 self._publish(mail.outbox[0])
                 mail.outbox.popleft()
-            # Else a queue that is deleted on the other channel could be declared anew after that.
-            for topic in set[str]() if mail.is_closing else mail.inboxes.keys() - self._consumed:
+            for topic in mail.inboxes.keys() - self._consumed:
                 self._consumed.add(topic)
                 self._declare(self._incoming, topic, self._counted(topic))
                 self._incoming.basic_consume(self._prefix + topic, self._brought_on(topic))
@@ -196,8 +195,9 @@ class ConnectionThread:
                 self._disconnect()
             elif not self._is_deleting:
                 self._is_deleting = True
+                # On this channel: a declaration that was sent on it before comes before.
                 for topic in sorted(mail.left):
-                    self._outgoing.queue_delete(self._prefix + topic, callback=self._deleted(topic))
+                    self._incoming.queue_delete(self._prefix + topic, callback=self._deleted(topic))
 
     def _deleted(self, topic: str) -> Callable[[Any], None]:
         mail = self._mail

@@ -16,6 +16,8 @@ MAX_OUTSTANDING = 10_000
 #: Longest wait for messages that were at the broker before their reader came, seconds: another reader, whose end the
 #: broker has not noticed, may have them.
 WAITING_S = 2.0
+#: Shortest pause before another try to connect, once the bus is closed, seconds.
+CLOSING_S = 0.1
 
 
 class OutgoingMessage(NamedTuple):
@@ -100,7 +102,8 @@ class Mail:
     def wait_before_retry(self, pause_s: float) -> None:
         """Wait so long until the next try to connect, or until the bus is closed meanwhile."""
         was_closing = self.is_closing
-        self.changed.wait_for(lambda: self.is_closing != was_closing, pause_s)
+        # A broker that closes each new connection is found again each time.
+        self.changed.wait_for(lambda: self.is_closing != was_closing, max(pause_s, CLOSING_S * was_closing))
 
     def check_fit(self) -> None:
         """Raise `ServiceError` when the bus is closed, refused, or has been without a connection for too long."""

@@ -37,8 +37,8 @@ _live: dict[str, TrainingRun | None] = {}
 _ended: list[TrainingRun] = []
 _registry = threading.Lock()
 _drivers: dict[str, tuple[Driver, threading.Thread]] = {}
-#: Longest wait for runs to end in good order when the process exits, seconds.
-END_S = 10.0
+#: Longest wait for runs to end in good order when the process exits, seconds; a bus may need most of it to close.
+END_S = 20.0
 
 
 def train(job: TrainingJob, resume: TrainingRun | str | None = None) -> TrainingRun:
