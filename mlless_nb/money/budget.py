@@ -7,6 +7,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from functools import partial
 
 from .lateness import Lateness
 from .meter import NUSD, Rates
@@ -77,11 +78,10 @@ class Prepaid:
     ) -> None:
         self.rates, self.granted_nusd, self._margin_nusd = rates, granted_nusd, margin_nusd
         self._elapsed_s, self._requests_nusd = elapsed_s, requests_nusd
-        self._with_servers = with_servers
+        self._with_servers, self._run_usd_s = with_servers, rates.run_usd_s(n_functions)
         self._store_nusd, self._store_end_nusd = store_nusd, store_end_nusd
         self._steps_ahead, self._slice_s = steps_ahead, slice_s
         self._store_seen_nusd = self._store_step_nusd = 0  # up to the newest step; the most of one step
-        self._run_usd_s = rates.run_usd_s(n_functions)
         self._plain_exit_s, self._measured_exit_s = EXIT_S, 0.0
         #: Whether the run has a budget, as far as this function knows.
         self.has_cap = True
@@ -309,11 +309,10 @@ class Prepaid:
         left_nusd = self.granted_nusd - self._requests_nusd()
         return self.rates.seconds_for(left_nusd, with_servers=self._with_servers) - self._elapsed_s()
 
-    def _unneeded_nusd(self, *, alone: bool) -> int:
-        """What a function that is about to return does not need: on a busy machine it exits late, as it is woken."""
-        cost_nusd = self.rates.function_nusd if alone else self.cost_nusd
-        span_s, late_s = self._elapsed_s(), max(self.lateness.margin_s - self.rates.tail_s, 0.0)
-        rest = self.rest_nusd(cost_nusd(span_s) + self._requests_nusd())
+    def _unneeded_nusd(self, late_s: float, *, alone: bool, with_servers: bool) -> int:
+        """What a function that is about to return, and exits so late, does not need; ``with_servers``: nor they."""
+        cost_nusd, span_s = self.cost_nusd if with_servers else self.rates.function_nusd, self._elapsed_s()
+        rest = self.rest_nusd(self.alone_nusd if alone else self.spent_nusd)
         return min(rest, max(rest - cost_nusd(span_s + late_s) + cost_nusd(span_s), 0))
 
     def settle(self, give_back: GiveBack, part: int = 0, *, alone: bool = False) -> None:
@@ -333,12 +332,15 @@ class Prepaid:
         with self.questions.answered:
             self.is_settling = True
             self.questions.wait()
-            rest = self._unneeded_nusd(alone=alone)
+            late_s = max(self.lateness.margin_s - self.rates.tail_s, 0.0)  # it exits late, as it is woken late
+            # A successor pays for the servers meanwhile.
+            unneeded = partial(self._unneeded_nusd, late_s, alone=alone, with_servers=not (alone or part))
+            rest = unneeded()
         give_back(rest, part)
         with self.questions.answered:
             self.questions.wait()
             # Less what was spent meanwhile; the second call costs as much as the first one, and nothing is kept for it.
-            more = self._unneeded_nusd(alone=alone) - rest
+            more = unneeded() - rest
         if more > 0:
             with contextlib.suppress(Exception):  # the run may be over by now: it stays reserved
                 give_back(more, (part or self._n_returned) + 1)

@@ -66,14 +66,18 @@ def test_no_more_is_kept_for_a_late_exit_than_is_left(left_nusd: int) -> None:
     assert function.calls == [(min(left_nusd, 0), 0)]
 
 
-def test_a_supervisor_that_was_woken_late_keeps_the_second_of_the_servers_in_which_it_may_exit() -> None:
+@pytest.mark.parametrize(("part", "seconds"), [(0, 1), (7, 0)])
+def test_a_supervisor_that_was_woken_late_keeps_the_second_of_the_servers_in_which_it_may_exit(
+    part: int, seconds: int
+) -> None:
+    """One that hands over does not: its successor pays for the servers."""
     rates, returned = Rates(price_profile("aws-lambda-x86"), 1769, 1), list[int]()
     for late_s in (0.0, 0.2):
         prepaid = Prepaid(rates, 10 * GRANTED, lambda: 3.9, lambda: 0, with_servers=True)
         prepaid.lateness.margin_s = rates.tail_s + late_s
-        prepaid.settle(lambda nusd, part: returned.append(nusd))
+        prepaid.settle(lambda nusd, _: returned.append(nusd), part)
     second = rates.servers_nusd(5.0) - rates.servers_nusd(4.0)
-    assert returned[0] - returned[1] == second + rates.function_nusd(4.1) - rates.function_nusd(3.9)
+    assert returned[0] - returned[1] == seconds * second + rates.function_nusd(4.1) - rates.function_nusd(3.9)
 
 
 def test_the_second_call_is_paid_from_what_it_returns() -> None:
