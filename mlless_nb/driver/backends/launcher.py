@@ -80,6 +80,7 @@ class LithopsLauncher:
         self.is_local = is_local(backend)
         self._memory_mb = memory_mb
         self._has_seen, self._newest = False, ""  # whether processes can be seen; the key of the newest Lithops job
+        self._begun = set[str]()  # the keys of jobs that Lithops was to begin, also if it has failed
         self.gone_at: float | None = None  # when all local functions had exited or were killed, monotonic clock
         self.exits = Exits(lambda: self.process_groups)
         if (profile := deployed.find(backend)) is not None:
@@ -148,6 +149,9 @@ class LithopsLauncher:
     def _cause_of(self, error: Exception) -> str:
         return said_of(error, self._executor.config)
 
+    def _refusal(self, error: Exception) -> ServiceError:
+        return ServiceError(f"backend: the functions could not be invoked: {self._cause_of(error)}")
+
     def files_of(self, bucket: str) -> LithopsObjects:
         """All objects of another bucket of the same storage."""
         return LithopsObjects(self._storage, "", bucket)
@@ -164,11 +168,12 @@ class LithopsLauncher:
 
         self.gone_at = None
         # A cloud may keep a runtime that was built from another version.
-        version = "" if self.is_local else digest_here()
+        version, executor = "" if self.is_local else digest_here(), self.ready_executor()
+        self._begun.update([next_job(executor)] if self.is_local else ())
         try:
             if self.cloud is not None:
                 self.cloud.begin()
-            futures = self._free_executor().map(
+            futures = executor.map(
                 run_function,
                 [{"payload": version + payload} for payload in payloads],
                 chunksize=1,
@@ -177,7 +182,7 @@ class LithopsLauncher:
                 exclude_modules=["mlless_nb"],
             )
         except Exception as error:
-            raise ServiceError(f"backend: the functions could not be invoked: {self._cause_of(error)}") from error
+            raise self._refusal(error) from error
         # Leases and final messages show the functions' state; Lithops' polling of the storage would only add cost.
         for executor in self._executors:
             executor.job_monitor.stop()
@@ -189,38 +194,34 @@ class LithopsLauncher:
         while self.is_local and self._newest not in self._jobs and time.monotonic() < give_up_at:
             time.sleep(0.002)
 
-    def make_ready(self) -> None:
-        """Open what the next functions are invoked with: `temporary_paths` has what Lithops creates for them then."""
-        self._free_executor()
-
-    def _free_executor(self) -> Any:
-        """An executor that runs what it is given at once."""
+    def ready_executor(self) -> Any:
+        """An executor that runs what it is given at once; `temporary_paths` has what Lithops creates for that, too."""
         for executor in self._executors:
             if not self.is_local or is_free(executor):
                 return executor
-        self._executors.append(self._open())
+        try:
+            self._executors.append(self._open())
+        except Exception as error:
+            raise self._refusal(error) from error
         return self._executors[-1]
-
-    def _jobs_of(self, executor: Any) -> dict[str, subprocess.Popen[bytes]]:
-        """The local processes of an executor by the key of their job; each call of `invoke` is a job."""
-        return jobs_of(executor) if self.is_local else {}
 
     @property
     def _jobs(self) -> dict[str, subprocess.Popen[bytes]]:
-        """Lithops' local processes by the key of their job."""
+        """Lithops' local processes by the key of their job; each call of `invoke` is a job."""
         found: dict[str, subprocess.Popen[bytes]] = {}
-        for executor in self._executors:
-            found.update(self._jobs_of(executor))  # in one go, unlike a comprehension: others may come meanwhile
+        for executor in self._executors if self.is_local else ():
+            found.update(jobs_of(executor))  # in one go, unlike a comprehension: others may come meanwhile
         return found
 
     def forget_ended(self) -> None:
         """Remove what ended invocations have left, for runs that invoke functions again and again."""
         for executor in self._executors:
             executor.futures.clear()
-            jobs = self._jobs_of(executor)
+            jobs = jobs_of(executor) if self.is_local else {}
             for key, process in list(jobs.items()):
                 if process.poll() is not None:
                     del jobs[key]
+                    self._begun.discard(key)
                     lithops_paths.remove(lithops_paths.paths_of(self._storage.bucket, key))
 
     @property
@@ -267,7 +268,7 @@ class LithopsLauncher:
 
         if not self.is_local:
             return []
-        bucket, keys = self._storage.bucket, [*self._jobs, *map(next_job, self._executors)]
+        bucket, keys = self._storage.bucket, {*self._begun, *self._jobs, *map(next_job, self._executors)}
         folder = f"{LITHOPS_TEMP_DIR}/{bucket}/{JOBS_PREFIX}"
         shared = [f"{folder}/{executor.executor_id}" for executor in self._executors]
         return [*shared, *(path for key in keys for path in lithops_paths.paths_of(bucket, key))]

@@ -195,7 +195,7 @@ class Services:
 
         Cloud functions end by themselves when the driver's lease expires.
         """
-        self.launcher.make_ready()
+        self.launcher.ready_executor()
         self._watch_functions(run_folder)  # Lithops writes files before it starts a process
         self.launcher.invoke(payloads)
         self._watch_functions(run_folder)

@@ -192,7 +192,7 @@ def test_what_lithops_creates_for_functions_is_known_before_they_are_invoked() -
     one = LithopsLauncher("localhost", 1, 1769)
     try:
         for _ in range(3):
-            one.make_ready()
+            one.ready_executor()
             known, identities = one.temporary_paths, [executor.executor_id for executor in one._executors]
             one.invoke(["{}"])  # no payload: it fails
             found = [path for path in Path(one.folder).rglob("*") if any(name in path.name for name in identities)]
@@ -202,3 +202,23 @@ def test_what_lithops_creates_for_functions_is_known_before_they_are_invoked() -
     finally:
         one.close()
     assert not [path for path in known if os.path.lexists(path)]
+
+
+def test_what_lithops_has_created_for_functions_that_it_could_not_invoke_is_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one = LithopsLauncher("localhost", 1, 1769)
+    try:
+        executor = one.ready_executor()
+        known = one.temporary_paths
+
+        def failing(*given: Any, **options: Any) -> None:
+            executor._create_job_id("M")
+            raise OSError("no space left on device")
+
+        monkeypatch.setattr(executor, "map", failing)
+        with pytest.raises(ServiceError, match="no space left on device"):
+            one.invoke(["{}"])
+        assert set(known) < set(one.temporary_paths)
+    finally:
+        one.close()
