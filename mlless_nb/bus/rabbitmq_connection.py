@@ -195,7 +195,7 @@ class ConnectionThread:
                 self._disconnect()
             elif not self._is_deleting:
                 self._is_deleting = True
-                # On this channel: a declaration that was sent on it before comes before.
+                # The broker keeps a channel's order: no declaration on this one is carried out after the deletion.
                 for topic in sorted(mail.left):
                     self._incoming.queue_delete(self._prefix + topic, callback=self._deleted(topic))
 

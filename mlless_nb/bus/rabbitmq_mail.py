@@ -102,7 +102,7 @@ class Mail:
     def wait_before_retry(self, pause_s: float) -> None:
         """Wait so long until the next try to connect, or until the bus is closed meanwhile."""
         was_closing = self.is_closing
-        # A broker that closes each new connection is found again each time.
+        # The pauses begin anew with each connection that opens, also if the broker closes it at once.
         self.changed.wait_for(lambda: self.is_closing != was_closing, max(pause_s, CLOSING_S * was_closing))
 
     def check_fit(self) -> None:
