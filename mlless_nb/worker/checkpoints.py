@@ -1,19 +1,21 @@
 """Checkpoints of a running worker: what it stores, when, and how a worker goes on from them.
 
 All workers store their state after the same step, each its own part (`storage.worker_state`). The supervisor announces
-the step in the plan, or the job sets an interval. A part is encoded between two steps and stored by a thread.
+the step in the plan, or the job sets an interval. A part is encoded between two steps and stored by a thread. A worker
+waits for that before it takes steps that are further from the checkpoint before than the interval that is promised.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 from collections import deque
 from collections.abc import Callable
 
 from ..bus.messages import Invocation
 from ..errors import DecodeError, ServiceError
-from ..exchange import LostData, Restart
+from ..exchange import FROM_THE_START, LostData, Restart
 from ..storage.objects import ObjectStore
 from ..storage.run_objects import KEPT, Checkpoint, interrupted_key, part_key
 from ..storage.worker_state import WorkerState
@@ -21,8 +23,16 @@ from .membership import Membership
 
 #: Tries to store a part before the checkpoint is given up.
 TRIES = 3
-#: Longest wait for the part before, seconds: a fourth of the time after which peers give up a round.
+#: Longest wait for a part, seconds: a fourth of the time after which peers give up a round.
 PATIENCE_S = 30.0
+
+
+def spacing(interval: int) -> int:
+    """Steps from one checkpoint to the next, such that at most ``interval`` steps are lost with a function.
+
+    While a part is stored, a fourth of them is taken: see `Checkpoints.await_part`.
+    """
+    return interval - (interval + 1) // 5
 
 
 class Checkpoints:
@@ -40,8 +50,8 @@ class Checkpoints:
         Whether a part is stored by a thread, while training goes on.
     is_on : bool
         Whether there are any checkpoints.
-    number : int
-        That of the restart after which this worker takes its steps; kept as an attribute.
+    restart : Restart
+        The one after which this worker takes its steps; its number is kept as an attribute.
     """
 
     def __init__(
@@ -53,13 +63,14 @@ class Checkpoints:
         *,
         in_background: bool = True,
         is_on: bool = True,
-        number: int = 0,
+        restart: Restart = FROM_THE_START,
     ) -> None:
-        self._job_id, self._slot, self._every = invocation.job_id, invocation.slot, invocation.checkpoint_every
+        self._job_id, self._slot, self._every = invocation.job_id, invocation.slot, spacing(invocation.checkpoint_every)
         self._objects, self._membership, self._can_pay = objects, membership, can_pay
         self._stored: deque[int] = deque()  # steps, oldest first
         self._writer: threading.Thread | None = None
-        self._in_background, self._is_on, self.number = in_background, is_on, number
+        self._newest, self._last = restart.step, math.inf  # step of the newest part, and the last one without it
+        self._in_background, self._is_on, self.number = in_background, is_on, restart.number
 
     def is_due(self, step: int) -> bool:
         """Whether every worker stores its state after ``step``."""
@@ -81,10 +92,10 @@ class Checkpoints:
         ``passed`` is the newest step that all workers have taken. Parts of later ones are kept beside the `KEPT` newest
         up to it: a worker that is many steps behind stores its own of them later.
         """
-        if self._writer is not None:
-            self._writer.join(None if is_needed else PATIENCE_S)
+        self._join(None if is_needed else PATIENCE_S)
         if not is_needed and (self._is_writing or not self._can_pay()):
             return
+        self._newest, self._last = state.step, state.step + (state.step - self._newest) // 4
         blob = state.encode()
         if not self._in_background:
             self._write(state.step, blob, passed)
@@ -92,6 +103,20 @@ class Checkpoints:
         arguments = (state.step, blob, passed)
         self._writer = threading.Thread(target=self._write, args=arguments, name="mlless-checkpoint", daemon=True)
         self._writer.start()
+
+    def await_part(self, step: int) -> None:
+        """Wait until the newest part is stored, if ``step`` is further from it than a fourth of the interval before.
+
+        No step of lockstep workers is complete before all have come to it: then either the newest checkpoint is whole,
+        or they are at most one interval and a fourth past the one before it. After `PATIENCE_S` the step is taken.
+        """
+        if step > self._last:
+            self._join(PATIENCE_S)
+            self._last = math.inf
+
+    def _join(self, seconds: float | None) -> None:
+        if self._writer is not None:
+            self._writer.join(seconds)
 
     def _write(self, step: int, blob: bytes, passed: int) -> None:
         self._membership.settle_steps()
@@ -118,8 +143,7 @@ class Checkpoints:
 
     def close(self) -> None:
         """Wait until what was begun is stored."""
-        if self._writer is not None:
-            self._writer.join()
+        self._join(None)
 
     def load(self, restart: Restart) -> dict[int, WorkerState]:
         """The parts of the checkpoint of ``restart`` that this worker needs, by slot: its own, or all if they share.

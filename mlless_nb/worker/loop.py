@@ -116,7 +116,7 @@ class Worker:
             self._can_pay,
             in_background=in_background,
             is_on=self._replica.can_resume,
-            number=restart.number,
+            restart=restart,
         )
         self._judge = Judge(
             invocation,
@@ -199,6 +199,7 @@ class Worker:
         members = self._membership
         while True:
             self._step += 1
+            self._checkpoints.await_part(self._step)
             active = members.active(self._step)
             self._exchange.begin(self._step, active)
             self._reassign(active)
@@ -289,9 +290,7 @@ class Worker:
         return self._position / self._manifest.n_minibatches
 
     def _prefetch(self) -> None:
-        if self._feed.has_all:
-            return
-        for group in self._shares.next(self._job.local_steps):
+        for group in () if self._feed.has_all else self._shares.next(self._job.local_steps):
             self._feed.prefetch(group)
 
     def _report(self, n_bytes: int) -> Report:

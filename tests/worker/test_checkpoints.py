@@ -19,6 +19,7 @@ from mlless_nb import BSP, PMF, SGD, BackupWorkers, RunError, ServiceError
 from mlless_nb.bus import Bus, open_bus
 from mlless_nb.data.minibatches import Minibatch
 from mlless_nb.exchange import Arrival, MemoryCoordinator, MemoryHub, RoundRequest
+from mlless_nb.exchange.plan import Plan
 from mlless_nb.exchange.policies import quorum
 from mlless_nb.exchange.stats import Stats
 from mlless_nb.money.budget import Prepaid
@@ -81,6 +82,37 @@ def test_a_write_that_hangs_costs_checkpoints_and_not_the_run(monkeypatch: pytes
     assert list(parts_of(objects.list("runs/job/"))) == [Checkpoint(0, 10)]
 
 
+@pytest.mark.parametrize("interval", [1, 2, 3, 4, 5, 9, 10, 100])
+def test_no_step_is_taken_that_would_be_lost_with_more_than_an_interval(interval: int) -> None:
+    """A restart went back 1.5 intervals: to the checkpoint before the one that was being stored."""
+    taken, lost = 0, list[int]()
+
+    class Late(MemoryObjects):
+        def put(self, key: str, blob: bytes) -> None:
+            time.sleep(0.02)  # the worker comes as far as it may
+            lost.append(taken - max((part.step for part in parts_of([*self.blobs])), default=0))
+            super().put(key, blob)
+
+    membership: Any = SimpleNamespace(plan=Plan(), settle_steps=lambda: None)
+    invocation = dataclasses.replace(JOB.invocation(0), checkpoint_every=interval)
+    one = Checkpoints(invocation, Late(), membership, lambda: True)
+    for step in range(1, 4 * interval + 1):
+        one.await_part(step)
+        taken = step
+        if one.is_due(step):
+            one.store(WorkerState(step, 0, [0], FACTS, {"params": np.zeros((4, 2), np.float32)}), step)
+    one.close()
+    assert interval - 2 <= max(lost) <= interval
+    assert len(lost) >= 4
+
+
+@pytest.mark.parametrize("interval", range(1, 300))
+def test_checkpoints_are_begun_early_enough_to_be_stored_beside_training(interval: int) -> None:
+    between = checkpoints.spacing(interval)
+    assert between + between // 4 <= interval < between + between // 4 + 3
+    assert between >= 1
+
+
 class Listed(MemoryObjects):
     """A storage that is listed while others write; it counts the parts of the worker that is ahead."""
 
@@ -137,7 +169,7 @@ def test_there_are_whole_checkpoints_while_a_worker_is_many_steps_behind() -> No
     def work(slot: int) -> None:
         log: Any = MemoryCoordinator(hub, f"invocation of {slot}")
         assert log.claim(slot)
-        invocation = dataclasses.replace(BEHIND.invocation(slot), checkpoint_every=4, eval_every=1000)
+        invocation = dataclasses.replace(BEHIND.invocation(slot), checkpoint_every=5, eval_every=1000)
         prepaid = Prepaid(RATES, 10**12, lambda: 0.0, lambda: 0)
         made = (Worker, Behind)[slot](invocation, log, bus, objects, prepaid, in_background=False)
         if isinstance(made, Behind):
