@@ -31,6 +31,7 @@ from ..preparation.messages import PartCall
 from ..redaction import in_configuration, in_job, remember, scrub
 from ..stateless.messages import Call
 from ..storage.objects import LithopsObjects, ObjectStore
+from ..storage.run_objects import tally_key
 from ..worker.attempts import work
 from . import second_start
 from .age import billed_s, is_cold
@@ -100,6 +101,7 @@ def _run(invocation: Message, storage: Any) -> str:
         from ..stateless.host import serve
 
         return serve(invocation, objects)
+    objects.keep_tally(tally_key(invocation.job_id))
     nonce = nonce_of(os.getpid(), invocation.invoked_s)
     rates = _rates(invocation)
     deadline = StartDeadline(invocation, rates, billed_s(), is_exact=is_cold() is False)

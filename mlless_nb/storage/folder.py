@@ -38,13 +38,14 @@ class Folder:
     def __init__(self, root: str) -> None:
         self._root = root
 
-    def _path(self, key: str) -> str:
+    def path(self, key: str) -> str:
+        """Where the object is."""
         return os.path.join(self._root, key)
 
     def get(self, key: str, first: int = 0, end: int | None = None) -> bytes:
         """The object's bytes [first, end), or all of it; raises `KeyError` if there is none."""
         try:
-            with open(self._path(key), "rb", buffering=0) as file:
+            with open(self.path(key), "rb", buffering=0) as file:
                 if end is None:
                     return file.readall()
                 file.seek(first)
@@ -54,7 +55,7 @@ class Folder:
 
     def put(self, key: str, blob: bytes) -> None:
         """Write an object, in the place of an older one."""
-        path = self._path(key)
+        path = self.path(key)
         os.replace(_draft(path, blob), path)
 
     def swap(self, key: str, blob: bytes, tag: str | None) -> bool:
@@ -63,7 +64,7 @@ class Folder:
         Raises `TimeoutError` if another process, which may be stopped, holds the folder's lock for `LOCK_S`; a function
         that is stopped is killed.
         """
-        path = self._path(key)
+        path = self.path(key)
         draft = _draft(path, blob)  # while it is there, nobody removes the folder whose lock is held
         try:
             with locked(os.path.dirname(path), LOCK_S, FUNCTION, LEASE_S):
@@ -80,7 +81,7 @@ class Folder:
 
     def list(self, prefix: str) -> list[str]:
         """The keys that begin with ``prefix``, sorted."""
-        base = self._path(os.path.dirname(prefix)) if "/" in prefix else self._root
+        base = self.path(os.path.dirname(prefix)) if "/" in prefix else self._root
         found = []
         for folder, _, names in os.walk(base):
             relative = os.path.relpath(folder, self._root)
@@ -93,12 +94,12 @@ class Folder:
         found = {}
         for key in self.list(prefix):
             with contextlib.suppress(FileNotFoundError):  # it was removed meanwhile
-                found[key] = os.stat(self._path(key)).st_size
+                found[key] = os.stat(self.path(key)).st_size
         return found
 
     def sweep(self, prefix: str) -> None:
         """Remove what writers that were killed have left below the folder ``prefix``; nobody may be writing there."""
-        for folder, _, names in os.walk(self._path(prefix), topdown=False):
+        for folder, _, names in os.walk(self.path(prefix), topdown=False):
             for name in names:
                 if name.startswith("."):
                     with contextlib.suppress(OSError):
@@ -108,7 +109,7 @@ class Folder:
 
     def delete(self, key: str) -> None:
         """Remove an object if there is one, and folders that are empty then."""
-        path = self._path(key)
+        path = self.path(key)
         with contextlib.suppress(OSError):
             os.remove(path)
         with contextlib.suppress(OSError):

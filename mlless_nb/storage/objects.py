@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -9,6 +10,7 @@ from typing import Any, Protocol
 from .. import remedies
 from ..errors import ServiceError
 from .folder import Folder
+from .request_tally import RequestTally, TallyEntry
 
 
 class ObjectStore(Protocol):
@@ -94,6 +96,7 @@ class LithopsObjects:
         #: Called before each request, once it is counted.
         self.on_request: Callable[[], None] = lambda: None
         self._lock = threading.Lock()
+        self._entry: TallyEntry | None = None
 
     @property
     def backend(self) -> str:
@@ -126,7 +129,22 @@ class LithopsObjects:
         with self._lock:
             self.gets += gets
             self.puts += puts
+            if self._entry is not None:
+                self._entry.note(self.gets, self.puts)
         self.on_request()
+
+    def open_tally(self, key: str) -> RequestTally | None:
+        """A new tally of functions' requests, under ``key``; None if the objects are not on this machine."""
+        if self._folder is None:
+            return None
+        self._folder.put(self._prefix + key, b"")
+        return RequestTally(self._folder.path(self._prefix + key))
+
+    def keep_tally(self, key: str) -> None:
+        """Count this process' requests in the tally under ``key``, too, if there is one."""
+        if self._folder is not None:
+            with contextlib.suppress(OSError):
+                self._entry = TallyEntry(self._folder.path(self._prefix + key))
 
     def failed(self, what: str, action: str, error: Exception) -> ServiceError:
         """The error to raise when ``what`` failed with ``error``; S3's has the remedy.

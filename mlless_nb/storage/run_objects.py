@@ -33,6 +33,11 @@ def start_key(job_id: str) -> str:
     return f"runs/{job_id}/start"
 
 
+def tally_key(job_id: str) -> str:
+    """The key of what functions of this machine have requested: a temporary file, which no listing has."""
+    return f"runs/{job_id}/.requests"
+
+
 class Checkpoint(NamedTuple):
     """Which checkpoint of a run: the number of the restart after which its steps were taken, and its step.
 

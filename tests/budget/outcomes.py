@@ -6,16 +6,11 @@ from dataclasses import dataclass, field
 
 from budget.plans import DRIVER, PLACES, RESTART, Plan
 
-#: How far the meter may be off, and where a Redis has lost what functions have said.
-SHARE, SHARE_AFTER_LOSS = 0.01, 0.05
+#: How far the meter may be off, also where a Redis has lost what functions have said.
+SHARE = 0.01
 #: Seconds between the last word of a function, to which it is billed, and its return, on a busy machine: the system
 #: lets it wait for a few time slices while it closes its connections. It is 1 % of a life of two seconds.
 LAST_S = 0.02
-#: Dollars of the requests that a function without a Redis makes after its last word: it sends that, returns its money
-#: and gives up its slot, each by a read and a write, or two if others write at the same time.
-LAST_REQUESTS_USD = 6 * (5e-6 + 4e-7)
-#: Dollars of a read and a write: a function that is killed may have made them since its last report.
-UNHEARD_USD = 4e-7 + 5e-6
 #: Reasons of "failed" that are right: a run that gets no further is given up.
 GIVEN_UP = "restarts the run is no further than step"
 #: Trials from which on a proof must have seen all that is drawn.
@@ -104,13 +99,11 @@ class Outcome:
             or (self.status == "stopped" and self.plan.lifetime_s is not None and "lifetime" in self.reason)
             or (self.status == "failed" and len(self.struck) > 2 and GIVEN_UP in self.reason)
         )
-        allowed = self.last_usd + self.n_lost * UNHEARD_USD
-        share = SHARE if self.is_known else SHARE_AFTER_LOSS
         found = {
             "the cap was passed": self.spent > self.cap + 1e-12,
             "the meter is above the cap": self.metered > self.cap + 1e-12,
-            "the meter is too low": bool(self.metered) and metered < (1 - share) * self.needed - allowed,
-            "the meter is too high": bool(self.metered) and metered > (1 + share) * self.missed + allowed,
+            "the meter is too low": bool(self.metered) and metered < (1 - SHARE) * self.needed - self.last_usd,
+            "the meter is too high": bool(self.metered) and metered > (1 + SHARE) * self.missed + self.last_usd,
             "more than a slice a worker was not spent": self.returns_all and self.slices > 1 + SHARE,
             f"{self.status}: {self.reason}": not is_explained,
         }

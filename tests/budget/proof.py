@@ -27,7 +27,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from budget.observer import servers_usd_s
-from budget.outcomes import LAST_REQUESTS_USD, LAST_S, Outcome, lacking, summary
+from budget.outcomes import LAST_S, Outcome, lacking, summary
 from budget.plans import DRIVER, EVERYBODY, PAUSE, RABBITMQ, RESTART, SLOW, STORAGE, SUPERVISOR, Plan, drawn
 from budget.trial import Trial
 from servers import RABBITMQ_PROGRAMS, RabbitProcess, RedisProcess
@@ -152,7 +152,6 @@ def judged(plan: Plan, trial: Trial, said: dict[str, Any], struck: tuple[str, ..
         paying = [span for span in spans if span.slot < 0 and not span.was_in_vain]
         reserved_s = sum(math.ceil(span.span_s(rates.tail_s) + LAST_S) for span in paying)
         unspent -= max(min(reserved_s - round(bill.servers / second), round(unspent / second)), 0) * second
-    each_last_usd = LAST_S * rates.function_usd_s + (LAST_REQUESTS_USD if plan.place == STORAGE else 0.0)
     return Outcome(
         plan,
         trial.cap,
@@ -166,7 +165,7 @@ def judged(plan: Plan, trial: Trial, said: dict[str, Any], struck: tuple[str, ..
         missed=math.inf if any(span.was_in_vain for span in spans) else missed,
         unspent=None if trial.reserved is None else unspent,
         slice_usd=SLICE_S * rates.function_usd_s,
-        last_usd=each_last_usd * len(spans),
+        last_usd=LAST_S * rates.function_usd_s * len(spans),
         n_lost=sum(span.returned_s is None for span in spans),
         struck=struck,
         told=said.get("events", []),

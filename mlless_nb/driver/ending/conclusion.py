@@ -127,7 +127,7 @@ class Conclusion:
 
     def _remove_objects(self) -> None:
         """Remove the run's objects; functions of this machine have ended, and others are waited for."""
-        if isinstance(log := self._services.log, StorageCoordinator):
+        if isinstance(log := self._services.log, StorageCoordinator) and self._services.tally is None:
             with contextlib.suppress(Exception):  # the bill is then as they have reported
                 self._told_nusd = log.hear_requests([SUPERVISOR, *range(self._job.workers)], self._rates.requests_nusd)
         # If the supervisor sent the final message, nothing failed and nothing was interrupted, the objects are known.
@@ -151,10 +151,12 @@ class Conclusion:
         """The bill by component, with the driver's requests as counted instead of as estimated."""
         costs, objects = dict(self._ended.costs_nusd), self._services.launcher.objects
         made = self._rates.requests_nusd(objects.gets, objects.puts)
-        if self._set_aside_nusd:
+        if self._services.tally is not None:
+            costs["storage"] = self._rates.requests_nusd(*self._services.tally.counts()) + made
+        elif self._set_aside_nusd:
             # It was more than enough, or requests were added while the run went on, or to end without the supervisor.
             costs["storage"] = max(costs["storage"] - self._set_aside_nusd + made, 0)
-        if self._told_nusd:
+        if self._told_nusd and self._services.tally is None:
             component = self._store_component
             others = costs.get(component, 0) if component not in ("", STORAGE) else 0
             least = costs["storage"] if self._set_aside_nusd else 0  # else it is an estimate

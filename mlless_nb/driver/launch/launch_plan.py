@@ -112,6 +112,7 @@ class LaunchPlan:
         services, job = self._services, self._job
         cap = to_nusd(job.cap_usd) if job.cap_usd is not None else None
         services.log.create(cap_nusd=cap, reserved_nusd=self.reserved_nusd(spent_before_nusd))
+        services.tally = services.launcher.objects.open_tally(run_objects.tally_key(run_id))
         begin_record(services.bus, services.redis_urls, run_id, insecure=job.insecure)
         if not services.redis_urls:
             last = self._last_gets - request_dues.GETS, self._n_last_puts - request_dues.PUTS

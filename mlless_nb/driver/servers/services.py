@@ -20,6 +20,8 @@ from ...job.job import TrainingJob, backend_name
 from ...money.owner import Owner
 from ...redaction import in_url, remember
 from ...storage import conditional
+from ...storage.request_tally import RequestTally
+from ...storage.run_objects import tally_key
 from ..backends import deployed
 from ..backends.launcher import LithopsLauncher, is_local
 from ..backends.lithops_config import not_installed
@@ -72,6 +74,8 @@ class Services:
         self.has_left = self.keeps_objects = False
         #: What pays for this process' requests while the run goes on; None if they are few.
         self.dues: RequestDues | None = None
+        #: What functions have requested of the object storage; None if they are elsewhere, or not invoked yet.
+        self.tally: RequestTally | None = None
         # The private server starts while Lithops is set up: each takes 50 ms.
         with ThreadPoolExecutor(1) as beside:
             is_embedded = job.redis_urls is None and is_local(job.backend) and not self._is_without_redis
@@ -228,7 +232,10 @@ class Services:
                 self._watchdog.remove_path(path)
 
     def sweep(self) -> None:
-        """Remove what functions that were killed have left of unfinished writes to the storage."""
+        """Remove the tally, and what functions that were killed have left of unfinished writes to the storage."""
+        if self.tally is not None:
+            self.tally.close()
+            self.launcher.objects.delete([tally_key(self._run_id)])
         self.launcher.objects.sweep(f"runs/{self._run_id}")
 
     def close(self) -> list[str]:
