@@ -137,13 +137,16 @@ class LithopsObjects:
         """A new tally of functions' requests, under ``key``; None if the objects are not on this machine."""
         if self._folder is None:
             return None
-        self._folder.put(self._prefix + key, b"")
-        return RequestTally(self._folder.path(self._prefix + key))
+        try:
+            self._folder.put(self._prefix + key, b"")
+            return RequestTally(self._folder.path(self._prefix + key))
+        except OSError as error:
+            raise self.failed(f"writing {key!r}", "PutObject", error) from error
 
     def keep_tally(self, key: str) -> None:
-        """Count this process' requests in the tally under ``key``, too, if there is one."""
+        """Count this process' requests in the tally under ``key``, too, if there is one that can be written."""
         if self._folder is not None:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):  # the run is over, or the disk refuses the requests, too
                 self._entry = TallyEntry(self._folder.path(self._prefix + key))
 
     def failed(self, what: str, action: str, error: Exception) -> ServiceError:

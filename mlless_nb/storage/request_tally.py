@@ -38,8 +38,11 @@ class RequestTally:
     def close(self) -> None:
         """Read it for the last time: the functions have ended. Idempotent."""
         if self._counts is None:
-            self._counts = self.counts()
-            os.close(self._file)
+            try:
+                self._counts = self.counts()
+            finally:
+                self._counts = self._counts or (0, 0)
+                os.close(self._file)
 
 
 class TallyEntry:
@@ -62,10 +65,10 @@ class TallyEntry:
             self._at = os.lseek(adding, 0, os.SEEK_CUR) - _RECORD.size
         finally:
             os.close(adding)
-        # The other one can but append. Open until the process ends.
+        # One with O_APPEND writes at the end, whatever the offset. This one is open until the process ends.
         self._file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
 
     def note(self, gets: int, puts: int) -> None:
         """The function has made so many requests."""
-        with contextlib.suppress(OSError):  # the disk is full: the bill is then as it is told
+        with contextlib.suppress(OSError):  # a disk that fails refuses the request, too
             os.pwrite(self._file, _RECORD.pack(gets, puts), self._at)

@@ -107,12 +107,14 @@ def newest_whole(
 class Found(NamedTuple):
     """The newest model of a run: the key of its object, or of the folder of its parts, and the progress.
 
-    ``last_key`` is that of the last model if the run has ended with another one.
+    ``last_key`` is that of the last model if the run has ended with another one, and ``last_step`` the latest step of
+    which there is a model.
     """
 
     key: str
     progress: Progress
     last_key: str | None = None
+    last_step: int = 0
 
 
 def newest(objects: ObjectStore, job_id: str) -> Found | None:
@@ -125,8 +127,13 @@ def newest(objects: ObjectStore, job_id: str) -> Found | None:
     if model_key(job_id) in keys:
         progress = _progress(objects, model_key(job_id))
         if progress is not None:
-            last = last_key(job_id)  # stored before the model
-            return Found(model_key(job_id), progress, last if last in keys else None)
+            key = last_key(job_id)  # stored before the model
+            last: Progress | None = None
+            if has_last := key in keys:
+                with contextlib.suppress(ServiceError):
+                    last = _progress(objects, key)
+            step = progress.step if last is None else last.step
+            return Found(model_key(job_id), progress, key if has_last else None, step)
     interrupted = sorted(key for key in keys if "/interrupted/" in key)
     found = [_interrupted(objects, interrupted)] if interrupted else []
     for checkpoint, slots in sorted(parts_of(keys).items(), reverse=True):
@@ -165,7 +172,7 @@ def _parts(objects: ObjectStore, keys: Sequence[str]) -> dict[int, WorkerState] 
 
 def _finite(key: str, parts: dict[int, WorkerState]) -> Found | None:
     progress = assembled(parts)
-    return Found(key, progress) if np.isfinite(progress.params).all() else None
+    return Found(key, progress, last_step=progress.step) if np.isfinite(progress.params).all() else None
 
 
 def _progress(objects: ObjectStore, key: str) -> Progress | None:

@@ -24,13 +24,14 @@ UNHEARD = "left before"
 class KeptModel(NamedTuple):
     """Keys of the model that the run returns and of the last model if they differ; step and loss of the former.
 
-    The field names are those of the last fields of `Ended`.
+    ``last_step``: the latest step of a stored model, where no worker has told its own; 0 else.
     """
 
     model_key: str | None
     last_key: str | None = None
     step: int | None = None
     loss: float | None = None
+    last_step: int = 0
 
 
 class Ending:
@@ -109,7 +110,9 @@ class Ending:
             found = run_objects.newest(self._objects, job_id)
         except ServiceError:
             found = None  # the driver looks again
-        return KeptModel(found.key, found.last_key) if found is not None else KeptModel(None)
+        if found is None:
+            return KeptModel(None)
+        return KeptModel(found.key, found.last_key, last_step=found.last_step)
 
     @staticmethod
     def _lacks_any(workers: WorkerWatch) -> bool:

@@ -322,7 +322,7 @@ class Supervisor:
         ended = Ended(
             ending.status,
             ending.reason,
-            max(self._rows.step, self._workers.last_step),
+            max(self._rows.step, self._workers.last_step, kept.last_step),
             kept.model_key,
             None if ending.has_failed else ending.validation_loss,
             self._bill.by_component(time_s),

@@ -28,11 +28,8 @@ PATIENCE_S = 30.0
 
 
 def spacing(interval: int) -> int:
-    """Steps from one checkpoint to the next, such that at most ``interval`` steps are lost with a function.
-
-    While a part is stored, a fourth of them is taken: see `Checkpoints.await_part`.
-    """
-    return interval - (interval + 1) // 5
+    """Steps from one checkpoint to the next where at most ``interval`` are to be lost: a fifth is for the writes."""
+    return interval - interval // 5
 
 
 class Checkpoints:
@@ -65,7 +62,8 @@ class Checkpoints:
         is_on: bool = True,
         restart: Restart = FROM_THE_START,
     ) -> None:
-        self._job_id, self._slot, self._every = invocation.job_id, invocation.slot, spacing(invocation.checkpoint_every)
+        self._job_id, self._slot, self._interval = invocation.job_id, invocation.slot, invocation.checkpoint_every
+        self._every = spacing(self._interval)
         self._objects, self._membership, self._can_pay = objects, membership, can_pay
         self._stored: deque[int] = deque()  # steps, oldest first
         self._writer: threading.Thread | None = None
@@ -95,7 +93,8 @@ class Checkpoints:
         self._join(None if is_needed else PATIENCE_S)
         if not is_needed and (self._is_writing or not self._can_pay()):
             return
-        self._newest, self._last = state.step, state.step + (state.step - self._newest) // 4
+        by_time = state.step - self._newest + (state.step - self._newest) // 4
+        self._newest, self._last = state.step, self._newest + (self._interval or by_time)
         blob = state.encode()
         if not self._in_background:
             self._write(state.step, blob, passed)
@@ -104,13 +103,14 @@ class Checkpoints:
         self._writer = threading.Thread(target=self._write, args=arguments, name="mlless-checkpoint", daemon=True)
         self._writer.start()
 
-    def await_part(self, step: int) -> None:
-        """Wait until the newest part is stored, if ``step`` is further from it than a fourth of the interval before.
+    def await_part(self, step: int, *, leaves: bool = False) -> None:
+        """Wait until the newest part is stored, if ``step`` is further from the part before than may be lost.
 
-        No step of lockstep workers is complete before all have come to it: then either the newest checkpoint is whole,
-        or they are at most one interval and a fourth past the one before it. After `PATIENCE_S` the step is taken.
+        That is the job's interval, or, where checkpoints come by time only, one and a fourth of the steps between the
+        two. No step of lockstep workers is complete before all have come to it: then the newest checkpoint is whole.
+        After `PATIENCE_S` the step is taken. A worker that ``leaves`` waits before it hands over: its peers go on then.
         """
-        if step > self._last:
+        if leaves or step > self._last:
             self._join(PATIENCE_S)
             self._last = math.inf
 

@@ -199,7 +199,6 @@ class Worker:
         members = self._membership
         while True:
             self._step += 1
-            self._checkpoints.await_part(self._step)
             active = members.active(self._step)
             self._exchange.begin(self._step, active)
             self._reassign(active)
@@ -221,6 +220,7 @@ class Worker:
                 return verdict
             # With bounded staleness, the staying workers apply the leaving workers' residuals on arrival instead.
             if leaving and (self._policy.is_lockstep or self._slot in leaving):
+                self._checkpoints.await_part(self._step, leaves=self._slot in leaving)
                 self._handing_over.leave(self._step, leaving, staying, self._best)
             if self._slot in leaving:
                 return Verdict("left", f"left after step {self._step}")
@@ -234,6 +234,7 @@ class Worker:
                 self._checkpoints.store(self._state(staying), self._exchange.passed, is_needed=is_needed)
                 if members.hands_over(self._step, self._slot) and self._log.alive([successor_of(self._slot)])[0]:
                     return Verdict(HANDED_OVER, f"worker {self._slot} handed over after step {self._step}")
+            self._checkpoints.await_part(self._step + 1)
             self._exchange.note_extra()
 
     def _advance(self) -> list[list[int]]:

@@ -120,7 +120,7 @@ class Services:
 
     redis_urls = urls_for_functions = ("redis://simulated",)
     bus_url = bus_for_functions = "redis://simulated"
-    store, frame_key, dues = "redis", "", None
+    store, frame_key, dues, tally = "redis", "", None, None
     embedded = True
 
     def __init__(self, world: Any) -> None:

@@ -343,8 +343,7 @@ class SimBus:
 class SimObjects:
     """See `ObjectStore`, as one process has it.
 
-    ``fails`` returns whether a request fails, as on a storage that is overloaded; each takes up to ``slow_s`` seconds
-    beside those of the network.
+    ``fails``: whether a request fails, as on an overloaded storage; each takes up to ``slow_s`` beside the network's.
     """
 
     folder = None
@@ -353,8 +352,10 @@ class SimObjects:
         self._shared, self._network, self._fails, self._slow_s = shared, network, fails, slow_s
         self.gets = self.puts = 0
 
-    def part_connections(self) -> None:
-        """Each process has its own."""
+    def part_connections(self, *_: str) -> None:
+        """Nothing: each process has its own, there are no files, and nothing is left of unfinished writes."""
+
+    open_tally = keep_tally = sweep = part_connections
 
     def _request(self, name: str, carry_out: Callable[..., Any], *arguments: Any) -> Any:
         if not isinstance(_running(), SimThread):
@@ -395,6 +396,3 @@ class SimObjects:
         """See `ObjectStore`."""
         if keys:
             self._request("remove", self._shared.delete, list(keys))
-
-    def sweep(self, prefix: str) -> None:
-        """See `LithopsObjects`: nothing is left of unfinished writes."""

@@ -152,7 +152,9 @@ class Conclusion:
         costs, objects = dict(self._ended.costs_nusd), self._services.launcher.objects
         made = self._rates.requests_nusd(objects.gets, objects.puts)
         if self._services.tally is not None:
-            costs["storage"] = self._rates.requests_nusd(*self._services.tally.counts()) + made
+            # Told as storage are also what lost functions have requested of another frame store, which is not counted.
+            least = costs["storage"] if self._store_component not in ("", STORAGE) else 0
+            costs["storage"] = max(self._rates.requests_nusd(*self._services.tally.counts()) + made, least)
         elif self._set_aside_nusd:
             # It was more than enough, or requests were added while the run went on, or to end without the supervisor.
             costs["storage"] = max(costs["storage"] - self._set_aside_nusd + made, 0)

@@ -74,7 +74,7 @@ class Services:
         self.has_left = self.keeps_objects = False
         #: What pays for this process' requests while the run goes on; None if they are few.
         self.dues: RequestDues | None = None
-        #: What functions have requested of the object storage; None if they are elsewhere, or not invoked yet.
+        #: What functions have requested of the object storage; None without an object storage on this machine.
         self.tally: RequestTally | None = None
         # The private server starts while Lithops is set up: each takes 50 ms.
         with ThreadPoolExecutor(1) as beside:
@@ -233,16 +233,19 @@ class Services:
 
     def sweep(self) -> None:
         """Remove the tally, and what functions that were killed have left of unfinished writes to the storage."""
-        if self.tally is not None:
-            self.tally.close()
-            self.launcher.objects.delete([tally_key(self._run_id)])
+        self._close_tally()
         self.launcher.objects.sweep(f"runs/{self._run_id}")
+
+    def _close_tally(self) -> None:
+        if self.tally is not None:
+            self.launcher.objects.delete([tally_key(self._run_id)])
+            self.tally.close()
 
     def close(self) -> list[str]:
         """Close all services, also if closing one of them fails; returns the failures. Idempotent."""
         failures = []
         steps = (self.launcher.close, self.bus.close, self._remove_user, self.log.close, self._release_redis)
-        for step in (self._unwatch, *steps):
+        for step in (self._unwatch, self._close_tally, *steps):
             try:
                 step()
             except Exception as error:
