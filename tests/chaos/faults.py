@@ -93,7 +93,8 @@ def kill_runner(scene: Scene) -> str:
 def invoke_twice(scene: Scene) -> str:
     """Invoke a function that is at work once more."""
     slot = scene.rng.randrange(-1, scene.case.workers)
-    scene.services.invoke_functions([scene.payload(slot)], f"runs/{scene.run.id}")
+    with scene.before_the_end():
+        scene.services.invoke_functions([scene.payload(slot)], f"runs/{scene.run.id}")
     return f"{name_of(slot)} invoked twice"
 
 

@@ -7,6 +7,7 @@ import json
 import os
 import random
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -90,7 +91,26 @@ class Scene:
         self.traces: set[str] = set()
         self.hit: dict[int, tuple[int, float]] = {}  # slot -> process, and when it was hit
         self.has_past = False  # whether Redis was restarted with older data, maybe those of a run that has ended
+        launcher = self.services.launcher
+        self._shutting, self._is_shut = threading.Lock(), False
+        self._shut, launcher.close = launcher.close, self._end
         self.note()
+
+    def _end(self) -> None:
+        with self._shutting:
+            self._is_shut = True
+            self._shut()
+
+    @contextlib.contextmanager
+    def before_the_end(self) -> Iterator[None]:
+        """Keep the driver from shutting its functions down meanwhile: it never does while it invokes one itself.
+
+        Raises `ConnectionError` if it has done so.
+        """
+        with self._shutting:
+            if self._is_shut:
+                raise ConnectionError("the run has ended")
+            yield
 
     @property
     def driver(self) -> Any:
