@@ -142,7 +142,7 @@ OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     _option("--prices", "PROFILE", str, "price profile that the run is billed by (default aws-lambda-x86)"),
     _option("--memory-mb", "MB", integer, "memory of a function; clouds price by it (default 1769)"),
     _option("--eval-every", "N", integer, "steps between two evaluations of the held-out rows"),
-    _option("--checkpoint-every", "N", integer, "steps between two checkpoints"),
+    _option("--checkpoint-every", "N", integer, "the most steps that are trained again when a function is lost"),
     _option("--resume", "NAME", str, "resume from an ended run of this name or id, with its optimiser's state"),
     _switch("--detach", "let the run go on when the kernel ends; %%mlless attach NAME finds it again"),
     _switch("--insecure", "allow Redis or RabbitMQ on another machine without TLS and a password"),

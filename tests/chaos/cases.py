@@ -126,7 +126,7 @@ class Case:
 
     @property
     def checkpoint_every(self) -> int:
-        """Steps between two checkpoints."""
+        """The most steps that a lost function may cost."""
         return max(self.steps // (75 if len(self.faults) > FEW else 25), 2)
 
     def __str__(self) -> str:
