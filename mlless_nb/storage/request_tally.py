@@ -21,6 +21,11 @@ class RequestTally:
     ----------
     path : str
         The file, which is there and empty. It may be removed while it is open.
+
+    Raises
+    ------
+    OSError
+        It cannot be read.
     """
 
     def __init__(self, path: str) -> None:

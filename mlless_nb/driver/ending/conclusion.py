@@ -158,7 +158,7 @@ class Conclusion:
         elif self._set_aside_nusd:
             # It was more than enough, or requests were added while the run went on, or to end without the supervisor.
             costs["storage"] = max(costs["storage"] - self._set_aside_nusd + made, 0)
-        if self._told_nusd and self._services.tally is None:
+        if self._told_nusd:
             component = self._store_component
             others = costs.get(component, 0) if component not in ("", STORAGE) else 0
             least = costs["storage"] if self._set_aside_nusd else 0  # else it is an estimate
