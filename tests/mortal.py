@@ -34,7 +34,7 @@ def prepare() -> None:
     def dies(self: Checkpoints, at: int) -> bool:
         if self._slot == slot and at >= step and not os.path.exists(os.environ[MARK]):
             give_up_at = time.monotonic() + PATIENCE_S
-            while not newest_whole(self._objects, self._job_id).step:
+            while not newest_whole(self._objects, self._job_id).checkpoint.step:
                 if time.monotonic() > give_up_at:
                     raise TimeoutError("there is no checkpoint")
                 time.sleep(0.002)

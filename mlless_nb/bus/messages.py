@@ -251,7 +251,7 @@ class Replaced(Message):
     A new supervisor, slot -1, has a message of its own and goes on from where the log ends.
 
     They were invoked ``invoked_s`` seconds after the run; the functions that they replace had ended ``lost_s`` seconds
-    after it. ``is_restored``: the servers had lost the run's data, so that the step log begins after ``step``.
+    after it. ``log_after``: the step log begins after this step, since the servers had lost the run's data; else None.
     """
 
     number: int
@@ -259,7 +259,7 @@ class Replaced(Message):
     slots: list[int]
     lost_s: float
     invoked_s: float
-    is_restored: bool = False
+    log_after: int | None = None
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ Terms:
     slots.py          the numbers of a run's functions
     frame_count.py    counts frames that are put and got, and their bytes
     step_report.py    a worker's report of one step, and the entries of the step log
+    kept_reports.py   a worker's newest reports, from which a lost step log is written again
     stats.py          sums of losses and their row counts, in the header of a frame
     seals.py          authenticates frames by Poly1305, on every server but the private Redis
     in_parts.py       a round as three calls, for a coordinator without a faster way
@@ -50,11 +51,13 @@ from .protocol import (
 from .redis.coordinator import RedisCoordinator
 from .restarts import FROM_THE_START, Aborted, Fenced, LostData, Restart, Restarted, RoundEnded
 from .slots import SUPERVISOR
+from .standing import NO_PAST, Past
 from .step_report import LateArrival, StepEntry
 
 __all__ = [
     "FROM_THE_START",
     "KINDS",
+    "NO_PAST",
     "SUPERVISOR",
     "WAIT_POLL_S",
     "Aborted",
@@ -69,6 +72,7 @@ __all__ = [
     "LostData",
     "MemoryCoordinator",
     "MemoryHub",
+    "Past",
     "Pattern",
     "Plan",
     "RedisCoordinator",

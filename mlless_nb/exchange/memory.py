@@ -10,10 +10,10 @@ from ..money.request import BudgetRequest
 from .frame_count import FrameCount, FrameCounter
 from .in_parts import exchange_in_parts
 from .memory_hub import MemoryHub
-from .plan import NO_PLAN, Plan
+from .plan import Plan
 from .protocol import KINDS, MODEL, WAIT_POLL_S, Arrival, Closing, Exchanged, Frame, FrameKey, RoundRequest
-from .restarts import FROM_THE_START, Aborted, Fenced, LostData, Restart, Restarted
-from .standing import Standing
+from .restarts import Aborted, Fenced, LostData, Restart, Restarted
+from .standing import NO_PAST, Past, Standing
 from .step_report import LateArrival, Report, StepEntry
 
 
@@ -24,11 +24,9 @@ class MemoryCoordinator:
         self._hub, self._nonce, self._restart = hub, nonce, hub.restart
         self._n_read, self._counter = 0, FrameCounter()
 
-    def create(
-        self, *, cap_nusd: int | None, reserved_nusd: int, restart: Restart = FROM_THE_START, plan: Plan = NO_PLAN
-    ) -> None:
+    def create(self, *, cap_nusd: int | None, reserved_nusd: int, past: Past = NO_PAST) -> None:
         """See `Coordinator`."""
-        self._hub.create(cap_nusd, reserved_nusd, restart, plan)
+        self._hub.create(cap_nusd, reserved_nusd, past)
 
     def delete(self) -> int:
         """See `Coordinator`."""

@@ -13,6 +13,7 @@ from .protocol import KINDS
 from .quorum_rounds import QuorumRounds
 from .restarts import Restart
 from .slots import role_of
+from .standing import Past
 from .step_report import Report, StepEntry
 
 
@@ -53,11 +54,13 @@ class MemoryHub:
             self.is_lost, self.n_past_steps = True, n_past
             self.changed.notify_all()
 
-    def create(self, cap: int | None, reserved: int, restart: Restart, plan: Plan) -> None:
-        """Create the job's data, whose workers go on from ``restart`` with ``plan``."""
+    def create(self, cap: int | None, reserved: int, past: Past) -> None:
+        """Create the job's data, with what is known of its ``past``."""
         with self.changed:
-            self.cap, self.reserved, self.restart, self.plan = cap, reserved, restart, plan
-            self.latest, self.quorum = restart.step, QuorumRounds(restart.step)
+            self.cap, self.reserved, self.restart, self.plan = cap, reserved, past.restart, past.plan
+            self.latest, self.quorum = past.restart.step, QuorumRounds(past.restart.step)
+            for entry in past.steps:
+                self.log_step(entry)
             self.is_lost = False
             self.changed.notify_all()
 

@@ -13,15 +13,16 @@ waiting. This also holds with bounded staleness, where workers are at different 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from ..money.request import BudgetRequest
 from .frame_count import CountsFrames
-from .plan import NO_PLAN, Plan
-from .restarts import FROM_THE_START, Restart
-from .standing import Standing
+from .plan import Plan
+from .restarts import Restart
+from .standing import NO_PAST, Past, Standing
 from .step_report import LateArrival, Report, StepEntry
 
 #: Seconds between two polls of the run's state while a worker waits.
@@ -89,18 +90,16 @@ class RoundRequest:
 
     The round is complete when all ``publishers`` have arrived, or the first ``quorum`` of them if that is not 0. Then
     only the frames of these first ones count, and later arrivals are told which slots they are. A round of a quorum is
-    not completed while a worker is more than ``kept_steps - 2`` steps behind. ``waiters`` are the slots to wake. With a
-    ``report``, the completed step becomes an entry of the step log. ``wanted`` is the money requested, ``known_plan``
-    the version of the plan that the worker knows.
+    not completed while a worker is more than ``most_behind`` steps behind, or, if that is less, ``kept_steps - 2``.
+    ``waiters`` are the slots to wake. With a ``report``, the completed step becomes an entry of the step log.
+    ``wanted`` is the money requested, ``known_plan`` the version of the plan that the worker knows.
 
-    With ``parts``, the round is addressed: there is one frame for each receiver's slot, and each worker reads those
-    that its peers addressed to it. ``frame`` is not sent then, and neither is a part for this slot. A worker that only
-    reads passes an empty dict. With None, all peers read ``frame``.
+    With ``parts``, the round is addressed: each worker reads the frames that its peers addressed to its slot. ``frame``
+    and a part for this slot are not sent then; a worker that only reads passes {}. With None, all read ``frame``.
 
     Frames and arrivals are kept for ``kept_steps`` steps. A worker may be ``s`` steps ahead of the updates that it has
-    read. When it publishes step t it has read at least step t - 1 - s, so all workers have arrived there, and have
-    read step t - 2 - 2 s. So ``kept_steps`` is 2 + 2 s, which is 2 in lockstep. Frames of ``read_step`` and earlier are
-    dropped at once.
+    read. When it publishes step t, all have arrived at step t - 1 - s and have read step t - 2 - 2 s. So ``kept_steps``
+    is 2 + 2 s, which is 2 in lockstep. Frames of ``read_step`` and earlier are dropped at once.
     """
 
     round_id: str
@@ -118,11 +117,14 @@ class RoundRequest:
     kept_steps: int = 2
     quorum: int = 0
     read_step: int = 0
+    most_behind: int = sys.maxsize
     # What follows is computed once: each is asked several times in a step.
     #: The publishers without this slot: it reads their frames.
     peers: list[int] = field(init=False)
     #: Number of arrivals that complete the round.
     n_due: int = field(init=False)
+    #: Most steps that a worker may be behind for a round of a quorum to be completed.
+    most_late: int = field(init=False)
     #: The newest step whose frames are dropped: all workers have read them.
     expired_step: int = field(init=False)
     #: Whether another slot waits for the round.
@@ -135,6 +137,7 @@ class RoundRequest:
         if self.slot in self.peers:
             self.peers.remove(self.slot)
         self.n_due = self.quorum or len(self.publishers)
+        self.most_late = min(self.most_behind, self.kept_steps - 2)
         self.expired_step = max(self.step - self.kept_steps, self.read_step)
         self.is_awaited = bool(self.waiters) and self.waiters != [self.slot]
         self.inbox = None if self.parts is None else self.slot
@@ -155,10 +158,8 @@ class Coordinator(CountsFrames, Protocol):
     """The exchange of one job, as its workers, supervisor and driver see it."""
 
     # -- driver
-    def create(
-        self, *, cap_nusd: int | None, reserved_nusd: int, restart: Restart = FROM_THE_START, plan: Plan = NO_PLAN
-    ) -> None:
-        """Create the state of a new job, or again that of one whose data was lost, whose workers go on with ``plan``.
+    def create(self, *, cap_nusd: int | None, reserved_nusd: int, past: Past = NO_PAST) -> None:
+        """Create the state of a new job, or again that of one whose data was lost, with what is known of its ``past``.
 
         ``reserved_nusd`` is for the functions' start and end.
         """

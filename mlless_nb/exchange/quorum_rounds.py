@@ -60,7 +60,7 @@ class QuorumRounds:
         part = self._open
         if part is None or len(self._arrived[part.step]) < part.n_due:
             return None
-        if self.read_step(part) + 1 < part.step + 2 - part.kept_steps:
+        if self.read_step(part) + 1 < part.step - part.most_late:
             return None
         slots = sorted(list(self._arrived[part.step])[: part.n_due])
         self.closings[part.step], self._newest, self._open = Closing(slots, self.announced), part.step, None

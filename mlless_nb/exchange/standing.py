@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from .plan import Plan
-from .restarts import Restart
+from .plan import NO_PLAN, Plan
+from .restarts import FROM_THE_START, Restart
+from .step_report import StepEntry
 
 
 class Standing(NamedTuple):
@@ -27,3 +29,24 @@ class Standing(NamedTuple):
     reserved_nusd: int
     restart: Restart
     identities: list[str]
+
+
+class Past(NamedTuple):
+    """What was known of a run whose data was lost.
+
+    Attributes
+    ----------
+    restart : Restart
+        From where its workers go on.
+    plan : Plan
+    steps : list of StepEntry
+        With which the step log begins.
+    """
+
+    restart: Restart = FROM_THE_START
+    plan: Plan = NO_PLAN
+    steps: Sequence[StepEntry] = ()
+
+
+#: Of a new run.
+NO_PAST = Past()

@@ -8,6 +8,10 @@ from typing import NamedTuple
 
 from ..errors import DecodeError
 
+_PACKED = struct.Struct("<12d11q5d")
+#: Bytes of an encoded report.
+REPORT_BYTES = _PACKED.size
+
 
 class Report(NamedTuple):
     """One worker's measurements of a step.
@@ -56,15 +60,14 @@ class Report(NamedTuple):
     @staticmethod
     def decode(body: bytes) -> Report:
         """The report in ``body``; DecodeError when it has another length."""
-        if len(body) != _SIZE:
-            raise DecodeError(f"a report of {len(body)} bytes: must be {_SIZE}")
+        if len(body) != REPORT_BYTES:
+            raise DecodeError(f"a report of {len(body)} bytes: must be {REPORT_BYTES}")
         return _new_tuple(Report, _unpack(body))  # called for each worker and step: quicker than `_make`
 
 
 #: Where a report has what its worker has requested so far: ``storage_nusd`` and the numbers of a `FrameCount`.
 REQUESTED = slice(Report._fields.index("storage_nusd"), Report._fields.index("n_sent"))
-_PACKED = struct.Struct("<12d11q5d")
-_SIZE, _unpack, _new_tuple = _PACKED.size, _PACKED.unpack, tuple.__new__
+_unpack, _new_tuple = _PACKED.unpack, tuple.__new__
 
 
 @dataclass(frozen=True)

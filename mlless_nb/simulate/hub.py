@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..exchange import KINDS, Aborted, Arrival, FrameKey, MemoryHub, Plan, Restart, RoundRequest
+from ..exchange import KINDS, Aborted, Arrival, FrameKey, MemoryHub, Past, Plan, RoundRequest
 from ..exchange.step_report import Report
 from .events import Process
 from .machine import Machine
@@ -163,9 +163,9 @@ class SimulatedHub(MemoryHub):
         #: Frames kept, and frames read.
         self.n_kept = self.n_read = 0
 
-    def create(self, cap: int | None, reserved: int, restart: Restart, plan: Plan) -> None:
+    def create(self, cap: int | None, reserved: int, past: Past) -> None:
         """See `MemoryHub`."""
-        super().create(cap, reserved, restart, SharedPlan(**vars(plan)))
+        super().create(cap, reserved, past._replace(plan=SharedPlan(**vars(past.plan))))
 
     def gathering(self, round_id: str) -> Gathering:
         """The round called ``round_id``."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -12,7 +11,7 @@ import numpy as np
 from ..errors import DecodeError, ServiceError
 from .checkpoint import Progress
 from .objects import ObjectStore
-from .worker_state import WorkerState, assembled
+from .worker_state import REPORTS, Table, WorkerState, assembled
 
 #: Number of checkpoints of a run that are kept.
 KEPT = 3
@@ -75,33 +74,44 @@ def is_model_stored(objects: ObjectStore, job_id: str) -> bool:
     return model_key(job_id) in objects.list(f"runs/{job_id}/")
 
 
-def newest_whole(
-    objects: ObjectStore, job_id: str, most: float = math.inf, restarts: Sequence[tuple[int, int]] = ()
-) -> Checkpoint:
+class Whole(NamedTuple):
+    """A checkpoint that has all its parts undamaged, and their tables of `REPORTS` by slot."""
+
+    checkpoint: Checkpoint
+    reports: dict[int, Table]
+
+
+def newest_whole(objects: ObjectStore, job_id: str, restarts: Sequence[tuple[int, int]] = ()) -> Whole:
     """The newest checkpoint that has all its parts undamaged, that of step 0 if there is none.
 
     Parameters
     ----------
     objects : ObjectStore
     job_id : str
-    most : float
-        The latest step that counts.
     restarts : sequence of (int, int)
         Number and step of the run's restarts so far: what was stored before one of them for a later step was abandoned
         by it, though it may have become whole since.
+
+    Raises
+    ------
+    ServiceError
+        The storage refuses a request: a newer checkpoint may be whole.
     """
     parts = parts_of(objects.list(f"runs/{job_id}/checkpoint-"))
     for found in sorted(parts, reverse=True):
-        if found.step > min([most, *(step for number, step in restarts if number > found.number)]):
+        if any(found.step > step for number, step in restarts if number > found.number):
             continue
-        with contextlib.suppress(DecodeError, KeyError, ServiceError):
+        with contextlib.suppress(DecodeError, KeyError):
+            reports: dict[int, Table] = {}
             for slot in parts[found]:
                 state = WorkerState.decode(objects.get(part_key(job_id, found, slot)))
                 if not parts[found].issuperset(state.active):
                     break
+                if REPORTS in state.tables:
+                    reports[slot] = state.tables[REPORTS].copy()  # without the rest of the part
             else:
-                return found
-    return Checkpoint()
+                return Whole(found, reports)
+    return Whole(Checkpoint(), {})
 
 
 class Found(NamedTuple):

@@ -23,6 +23,8 @@ from ..kernels import crc32c
 from .checkpoint import Progress
 
 Table = NDArray[Any]
+#: Name of the table of a worker's newest reports, see `mlless_nb.exchange.kept_reports`.
+REPORTS = "reports"
 #: Magic, version, bytes of the facts, checksum of all that follows.
 _HEADER = struct.Struct("<4sIII")
 _MAGIC, _VERSION = b"MLWS", 1

@@ -174,14 +174,14 @@ class IncomingMessages:
         if message.number in self._restarts:  # sent again, since the answer of the bus was lost
             return
         self.restart, self.base = message.number, message.step
-        if message.is_restored:
-            self.restored_step = message.step
+        if message.log_after is not None:
+            self.restored_step = message.log_after
             if self._is_past:  # also a bus that tells all again has lost what was before
                 self._bill.miss_past()
         self._workers.replace(message.slots, message.invoked_s)
         for slot in [slot for slot, last in self._workers.ended.items() if self._is_needed_again(last)]:
             del self._workers.ended[slot]
-        if message.is_restored:
+        if message.log_after is not None:
             self._expect_again(message.step)
         for slot in message.slots:  # once no server can fail any more
             self.replacements[slot] = self.replacements.get(slot, 0) + 1

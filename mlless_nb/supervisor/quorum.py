@@ -52,7 +52,7 @@ class QuorumControl:
         rule, reports = self._rule, entry.reports.values()
         assert rule is not None
         measured = next((report for report in reports if report.mean_square >= 0), None)
-        if measured is not None:
+        if measured is not None and self._n_before:  # else the log begins with a later step than the first
             rule.rate = measured.learning_rate
             variance = measured.variance if measured.variance >= 0 else None
             rule.note_gradients(self._n_before, measured.mean_square, variance)

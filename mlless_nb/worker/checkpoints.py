@@ -3,13 +3,16 @@
 All workers store their state after the same step, each its own part (`storage.worker_state`). The supervisor announces
 the step in the plan, or the job sets an interval. A part is encoded between two steps and stored by a thread. A worker
 waits for that before it takes steps that are further from the checkpoint before than the interval that is promised.
+Where steps do not wait for all workers, one that would be so far waits for those that have no newer checkpoint yet.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 
@@ -21,8 +24,10 @@ from ..storage.run_objects import KEPT, Checkpoint, interrupted_key, part_key
 from ..storage.worker_state import WorkerState
 from .membership import Membership
 
-#: Tries to store a part before the checkpoint is given up.
+#: Tries to read a part, and to store one at the end of training.
 TRIES = 3
+#: Seconds between two tries to store a part, the last one again and again.
+PAUSES_S = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 #: Longest wait for a part, seconds: a fourth of the time after which peers give up a round.
 PATIENCE_S = 30.0
 
@@ -42,7 +47,9 @@ class Checkpoints:
     membership : Membership
         Has the plan.
     can_pay : callable
-        Whether one more write to the storage is paid for.
+        Whether one more write to the storage is paid for. For any thread.
+    is_lockstep : bool
+        Whether a step is complete only when all workers have come to it.
     in_background : bool
         Whether a part is stored by a thread, while training goes on.
     is_on : bool
@@ -58,6 +65,7 @@ class Checkpoints:
         membership: Membership,
         can_pay: Callable[[], bool],
         *,
+        is_lockstep: bool = True,
         in_background: bool = True,
         is_on: bool = True,
         restart: Restart = FROM_THE_START,
@@ -68,7 +76,11 @@ class Checkpoints:
         self._stored: deque[int] = deque()  # steps, oldest first
         self._writer: threading.Thread | None = None
         self._newest, self._last = restart.step, math.inf  # step of the newest part, and the last one without it
-        self._in_background, self._is_on, self.number = in_background, is_on, restart.number
+        # The step before which this worker waits until that part is stored, and to which all come before the last one.
+        self._stored_by, self._whole_from = math.inf, 0
+        self._is_ending = threading.Event()
+        self._is_lockstep, self._in_background, self._is_on = is_lockstep, in_background, is_on
+        self.number = restart.number
 
     def is_due(self, step: int) -> bool:
         """Whether every worker stores its state after ``step``."""
@@ -95,6 +107,9 @@ class Checkpoints:
             return
         by_time = state.step - self._newest + (state.step - self._newest) // 4
         self._newest, self._last = state.step, self._newest + (self._interval or by_time)
+        # The rest of the steps is for those that are behind.
+        self._whole_from = self._newest + max((int(self._last) - self._newest) // 2, 1)
+        self._stored_by = self._last + 1 if self._is_lockstep else self._whole_from
         blob = state.encode()
         if not self._in_background:
             self._write(state.step, blob, passed)
@@ -110,9 +125,16 @@ class Checkpoints:
         two. No step of lockstep workers is complete before all have come to it: then the newest checkpoint is whole.
         After `PATIENCE_S` the step is taken. A worker that ``leaves`` waits before it hands over: its peers go on then.
         """
-        if leaves or step > self._last:
+        if leaves or step >= self._stored_by:
             self._join(PATIENCE_S)
-            self._last = math.inf
+            self._stored_by = math.inf
+
+    def most_behind(self, step: int) -> int:
+        """How many steps a worker may be behind ``step`` for that to be complete, if it need not have come to it.
+
+        No more steps than `await_part` says are then complete without a newer checkpoint that is whole.
+        """
+        return step - self._whole_from if step > self._last else step
 
     def _join(self, seconds: float | None) -> None:
         if self._writer is not None:
@@ -120,16 +142,31 @@ class Checkpoints:
 
     def _write(self, step: int, blob: bytes, passed: int) -> None:
         self._membership.settle_steps()
-        for _ in range(TRIES):
-            with contextlib.suppress(ServiceError, OSError):
-                self._objects.put(self._key(step), blob)
-                break
-        else:
+        if not self._put(self._key(step), blob):
             return  # without this part the checkpoint is not complete, and an older one counts
         self._stored.append(step)
         while sum(stored <= passed for stored in self._stored) > KEPT:
             with contextlib.suppress(ServiceError, OSError):
                 self._objects.delete([self._key(self._stored.popleft())])
+
+    def _put(self, key: str, blob: bytes) -> bool:
+        """Store ``blob``, again and again for `PATIENCE_S` if that is refused and paid for; whether it is stored."""
+        give_up_at = time.monotonic() + PATIENCE_S
+        for n_tried in itertools.count(1):
+            with contextlib.suppress(ServiceError, OSError):
+                self._objects.put(key, blob)
+                break
+            pause_s = PAUSES_S[min(n_tried, len(PAUSES_S)) - 1]
+            is_late = self._is_ending.wait(pause_s) and n_tried >= TRIES
+            if is_late or time.monotonic() > give_up_at or not self._may_pay():
+                return False
+        return True
+
+    def _may_pay(self) -> bool:
+        """As `can_pay`; False if nobody says so."""
+        with contextlib.suppress(Exception):  # the training thread meets the same error, and says so
+            return self._can_pay()
+        return False
 
     def _key(self, step: int) -> str:
         return part_key(self._job_id, Checkpoint(self.number, step), self._slot)
@@ -142,7 +179,8 @@ class Checkpoints:
                 self._objects.put(interrupted_key(self._job_id, self._slot), make_state().encode())
 
     def close(self) -> None:
-        """Wait until what was begun is stored."""
+        """Wait until what was begun is stored, or refused."""
+        self._is_ending.set()
         self._join(None)
 
     def load(self, restart: Restart) -> dict[int, WorkerState]:

@@ -114,19 +114,13 @@ class Worker:
             objects,
             self._membership,
             self._can_pay,
+            is_lockstep=self._policy.counts_all,
             in_background=in_background,
             is_on=self._replica.can_resume,
             restart=restart,
         )
-        self._judge = Judge(
-            invocation,
-            bus,
-            self._replica,
-            self._best,
-            self._membership,
-            has_validation=self._held_out.has_rows,
-            is_lockstep=self._policy.is_lockstep,
-        )
+        known = invocation, bus, self._replica, self._best, self._membership
+        self._judge = Judge(*known, has_validation=self._held_out.has_rows, is_lockstep=self._policy.is_lockstep)
         self._exchange = StepExchange(
             invocation,
             log,
@@ -137,7 +131,7 @@ class Worker:
             prefetch=self._prefetch,
             report=self._report,
             is_last=lambda: self._judge.is_last(self._step, self._epoch),
-            is_checkpoint=lambda: self._checkpoints.is_due(self._step),
+            checkpoints=self._checkpoints,
         )
         self._exchange.kept_steps, exchange = self._policy.retention, self._exchange
         self._handing_over = Reintegration(self._slot, log, self._replica, prepaid, exchange.pay, exchange.round)
@@ -147,7 +141,9 @@ class Worker:
         self._began_epoch = 0.0  # passes over the data when this step began
         self._sums = self._quality = (0.0, 0.0)  # of the newest evaluation; the former until they are sent
         self._met: set[int] = set()  # minibatches whose users' shard is already recorded in the ownership
-        self._resuming = Resuming(invocation, self._replica, self._best, self._judge, self._policy, self._held_out)
+        self._resuming = Resuming(
+            invocation, self._replica, self._best, self._judge, self._policy, self._held_out, exchange.reports
+        )
         if restart != FROM_THE_START:
             self._go_on(restart)
 
@@ -158,6 +154,7 @@ class Worker:
         """
         prepaid = self._prepaid
         run_s = self._log.now_s() - self._job.launched_at_s
+        self._exchange.note_time(run_s)
         started = Started(self._slot, run_s - self._job.invoked_s, run_s - prepaid.elapsed_s, prepaid.is_cold, run_s)
         self._bus.send("supervisor", started.encode())
         try:

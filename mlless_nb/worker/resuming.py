@@ -10,8 +10,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from ..bus.messages import Invocation
+from ..exchange.kept_reports import KeptReports
 from ..exchange.policies import RoundPolicy
-from ..storage.worker_state import Table, WorkerState, joined
+from ..storage.worker_state import REPORTS, Table, WorkerState, joined
 from .best_replica import BestReplica
 from .evaluation import HeldOut
 from .judge import Judge
@@ -33,6 +34,7 @@ class Resuming:
     judge : Judge
     policy : RoundPolicy
     held_out : HeldOut
+    reports : KeptReports
     """
 
     def __init__(
@@ -43,10 +45,11 @@ class Resuming:
         judge: Judge,
         policy: RoundPolicy,
         held_out: HeldOut,
+        reports: KeptReports,
     ) -> None:
         self._slot, self._local_steps = invocation.slot, invocation.local_steps
         self._replica, self._best, self._judge = replica, best, judge
-        self._policy, self._held_out = policy, held_out
+        self._policy, self._held_out, self._reports = policy, held_out, reports
 
     def state(self, step: int, active: list[int], weight: float, sums: Sums, quality: Sums) -> WorkerState:
         """The state after ``step``.
@@ -77,7 +80,7 @@ class Resuming:
             "sums": sums,
             "quality": quality,
         }
-        tables = self._tables()
+        tables = self._tables() | {REPORTS: self._reports.table()}
         params = {"params": replica.params}
         for at, snapshot in best.snapshots().items():
             params[f"params at {at}"] = snapshot.params
@@ -110,6 +113,7 @@ class Resuming:
     def resume(self, parts: Mapping[int, WorkerState]) -> tuple[Sums, Sums]:
         """Go on from the ``parts`` of a checkpoint by slot; returns sums and quality of `state`."""
         own = parts[self._slot]
+        self._reports.go_on_from(own.tables[REPORTS])
         facts, tables, replica = own.facts, own.tables, self._replica
         params = {name: joined(parts, name) for name in own.common} or tables
         if "users" in tables:

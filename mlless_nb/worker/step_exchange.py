@@ -8,9 +8,11 @@ from dataclasses import dataclass
 
 from ..bus.messages import Invocation
 from ..exchange import WAIT_POLL_S, Aborted, Arrival, Coordinator, Exchanged, RoundEnded, RoundRequest
+from ..exchange.kept_reports import KeptReports
 from ..exchange.stats import NO_STATS
 from ..exchange.step_report import Report
 from ..money.budget import Prepaid
+from .checkpoints import Checkpoints
 from .membership import Membership
 
 #: Decay per step of the longest step duration, which a budget request expects of the next step.
@@ -54,8 +56,8 @@ class StepExchange:
         Makes the report of the step from the number of bytes that are published.
     is_last : callable
         Returns whether the step is the last one whatever the losses.
-    is_checkpoint : callable
-        Returns whether every worker stores its state after the step.
+    checkpoints : Checkpoints
+        Say whether every worker stores its state after a step, and how far it may be from them.
 
     Attributes
     ----------
@@ -66,6 +68,8 @@ class StepExchange:
     applied : int
         The newest step whose updates are applied; after a restart the checkpoint's. Where replicas may differ, the
         worker's own update of the next one may be in its parameters, too.
+    reports : KeptReports
+        The newest ones.
     kept_steps, quorum, read_step
         See `RoundRequest`; the round policy sets them for a step's own round.
     """
@@ -82,11 +86,11 @@ class StepExchange:
         prefetch: Callable[[], None],
         report: Callable[[int], Report],
         is_last: Callable[[], bool],
-        is_checkpoint: Callable[[], bool],
+        checkpoints: Checkpoints,
     ) -> None:
         self._log, self._prepaid, self._membership = log, prepaid, membership
         self._clock, self._cpu_clock = clock, cpu_clock
-        self._prefetch, self._report, self.is_last, self.is_checkpoint = prefetch, report, is_last, is_checkpoint
+        self._prefetch, self._report, self.is_last, self._checkpoints = prefetch, report, is_last, checkpoints
         self._lease_s, self._limit_s = invocation.lease_s, invocation.round_timeout_s
         self._waits_since = 0.0  # when the newest round was entered, or later
         self._looks_at = -math.inf  # when a round that lasts is looked at again
@@ -99,14 +103,20 @@ class StepExchange:
         self.kept_steps, self.quorum, self.read_step = 2, 0, 0
         self._began = self._cpu_began = self._computed = self._computed_cpu_s = 0.0
         self._is_computed = False
+        self._counted: tuple[int, int, Report] | None = None  # what is kept of the step, see `KeptReports.add`
+        self.reports, self._began_s = KeptReports(), 0.0
         self.applied = 0
+
+    def note_time(self, run_s: float) -> None:
+        """It is ``run_s`` seconds after the run began."""
+        self._began_s = self._clock() - run_s
 
     # -- a step, from its begin to its end
 
     def begin(self, number: int, active: list[int]) -> None:
         """Step ``number`` begins."""
         self._began, self._cpu_began = self._clock(), self._cpu_clock()
-        self.number, self.active, self._is_computed = number, active, False
+        self.number, self.active, self._is_computed, self._counted = number, active, False, None
         self.waited_s, self.merged_bytes = 0.0, 0
 
     def end(self) -> None:
@@ -119,6 +129,8 @@ class StepExchange:
         self.tally = Tally(compute_s, exchange_s, self.waited_s, self.merged_bytes, self._computed_cpu_s)
         self.quickest_s = min(self.quickest_s or math.inf, compute_s)
         self.step_s = max(applied - self._began, _STEP_MEMORY * self.step_s)
+        if self._counted is not None:
+            self.reports.add(self.number, applied - self._began_s, *self._counted)
         self._prepaid.note_step()
 
     @property
@@ -147,6 +159,7 @@ class StepExchange:
             self._computed_cpu_s, self._computed = self._cpu_clock() - self._cpu_began, self._clock()
             self._prefetch()
             report = self._report(len(frame) if parts is None else sum(map(len, parts.values())))
+            self._counted = self.quorum or len(self.active), len(self.active) if self.quorum else 0, report
         round_id, publishers = f"{self.number}{kind}", self.active if publishers is None else publishers
         return self.round(round_id, publishers, self.active, frame, report=report, parts=parts)
 
@@ -162,12 +175,18 @@ class StepExchange:
             self._prepaid.add(error.granted_nusd)
             raise
         self.read_step = done.arrival.read_step
+        if request.quorum and self.slot not in done.slots:
+            self._counted = None
         self._membership.learn(done.arrival, self.number)
         return done
 
     def learn(self, arrival: Arrival) -> None:
         """Take over the grant, the plan and the supervisor's lease from an arrival."""
         self._membership.learn(arrival, self.number)
+
+    def is_checkpoint(self) -> bool:
+        """Whether every worker stores its state after this step."""
+        return self._checkpoints.is_due(self.number)
 
     def leaving(self) -> list[int]:
         """Slots whose last step is this one."""
@@ -221,4 +240,5 @@ class StepExchange:
             self.kept_steps,
             self.quorum if report is not None else 0,
             self.read_step,
+            self._checkpoints.most_behind(self.number),
         )

@@ -2,25 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
-from chaos.cases import Case
 from chaos.runner import LEASE_S, Outcome
-from chaos.scene import Followed
 
-#: After these the driver writes the run's data again, and takes no checkpoint of a step that its history lacks.
-LOSING_DATA = (
-    "Redis emptied",
-    "Redis restarted empty",
-    "Redis restarted from an older file",
-    "private Redis killed",
-    "watchdog killed",
-)
-#: After this a checkpoint may have been given up.
-REFUSING = "storage throttled"
-#: Protocols in which a worker may be many steps behind the others, and its parts of checkpoints with it.
-LATE = ("BackupWorkers", "DBW")
 #: Leases within which a lost function is replaced: half of them, and every one.
 USUAL_LEASES, MOST_LEASES = 2.0, 4.0
 #: Checkpoint intervals that a restart goes back, at most: no step further than that is taken before a newer checkpoint
@@ -51,15 +36,10 @@ class Gate(NamedTuple):
 
 
 class Restarts(NamedTuple):
-    """Steps that were taken again, in checkpoint intervals, sorted: after restarts of three kinds.
-
-    ``plain`` and ``damaged`` are bounded; ``others`` are those of late workers, and of faults after which the newest
-    whole checkpoint may not be there, or may not count.
-    """
+    """Steps that were taken again, in checkpoint intervals, sorted: ``damaged`` if the newest checkpoint was."""
 
     plain: list[float]
     damaged: list[float]
-    others: list[float]
 
 
 def gates(outcomes: list[Outcome], n_faults: int, n_wrong: int, *, is_whole: bool) -> list[Gate]:
@@ -69,7 +49,7 @@ def gates(outcomes: list[Outcome], n_faults: int, n_wrong: int, *, is_whole: boo
         found += [Gate("faults", n_faults, FAULTS, is_least=True), Gate("jobs", len(outcomes), JOBS, is_least=True)]
     for how, leases in replacements(outcomes).items():
         found += _two(f"leases until functions {how} are replaced", leases, USUAL_LEASES, MOST_LEASES)
-    plain, damaged, _ = restarts(outcomes)
+    plain, damaged = restarts(outcomes)
     again = "checkpoint intervals that are trained again after a restart"
     found += [Gate(f"{again}, max", plain[-1], MOST_INTERVALS)] if plain else []
     found += [Gate(f"{again} whose newest checkpoint is damaged, max", damaged[-1], MOST_DAMAGED)] if damaged else []
@@ -100,18 +80,10 @@ def replacements(outcomes: list[Outcome]) -> dict[str, list[float]]:
 
 def restarts(outcomes: list[Outcome]) -> Restarts:
     """The restarts of a campaign after which steps were taken again."""
-    found = Restarts([], [], [])
+    found = Restarts([], [])
     for outcome in outcomes:
-        for one, is_bounded in _bounded(outcome.case, outcome.followed):
+        for one in outcome.followed:
             if one.recomputed:
                 kind = found.damaged if "damaged" in one.what else found.plain
-                (kind if is_bounded else found.others).append(one.recomputed / outcome.case.checkpoint_every)
+                kind.append(one.recomputed / outcome.case.checkpoint_every)
     return Restarts(*map(sorted, found))
-
-
-def _bounded(case: Case, followed: list[Followed]) -> Iterator[tuple[Followed, bool]]:
-    """The faults of a run, each with whether the steps that are taken again after it are bounded."""
-    is_bounded = case.sync not in LATE
-    for one in followed:
-        is_bounded = is_bounded and one.kind not in (*LOSING_DATA, REFUSING)
-        yield one, is_bounded

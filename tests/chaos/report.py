@@ -80,7 +80,7 @@ def write(text: str, outcomes: list[Outcome]) -> None:
 
 def _figures(outcomes: list[Outcome]) -> list[str]:
     """How soon functions were replaced, and how far restarts went back."""
-    plain, damaged, others = restarts(outcomes)
+    plain, damaged = restarts(outcomes)
     lines = []
     for how, leases in replacements(outcomes).items():
         if leases:
@@ -90,7 +90,6 @@ def _figures(outcomes: list[Outcome]) -> list[str]:
     for intervals, which in (
         (plain, f"bounded by {MOST_INTERVALS:g}"),
         (damaged, f"bounded by {MOST_DAMAGED:g}: the newest checkpoint was damaged"),
-        (others, "not bounded: the run had lost data, its storage had refused requests, or workers may be late"),
     ):
         if intervals:
             again = f"- Trained again after a restart: {_quantiles(intervals)} checkpoint intervals"

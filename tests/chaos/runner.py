@@ -105,6 +105,8 @@ def _disturb(scene: Scene, say: Callable[[str], None]) -> Iterator[Followed]:
             return
         n_told, step, now = len(run.telemetry.state.events), scene.step, time.monotonic()
         scene.hit.clear()
+        scene.reached = 0
+        scene.note_reached()
         one = Followed(kind, kind, step, now - scene.began)
         try:
             one.what = FAULTS[kind](scene)
@@ -140,19 +142,19 @@ def _follow(scene: Scene, one: Followed, n_told: int, step: int) -> None:
     is_further = scene.until(is_mended)
     one.away_s = time.monotonic() - began
     told = [event.text for event in scene.run.telemetry.state.events[n_told:]]
-    one.recomputed = max((reached - begun for begun, reached in _restarts(told, step)), default=0)
-    one.recomputed = max(one.recomputed, 0)  # the checkpoint may be newer than what was heard of the steps
+    one.recomputed = max((reached - begun for begun, reached in _restarts(told, scene.reached)), default=0)
+    one.recomputed = max(one.recomputed, 0)  # steps may have been complete after the look
     ended = f"{scene.run.status}" if not scene.is_live else "no further"
     news = [text for text in told if re.search(r"lost|replaced|training goes on|handed over|restarted", text)]
     one.outcome = ("; ".join(news) or "went on") if is_further else f"{ended}; {'; '.join(news)}"
 
 
 def _restarts(told: list[str], step: int) -> Iterator[tuple[int, int]]:
-    """From which step the run went on, and which it had reached, by what was told."""
+    """From which step the run went on, and which it had reached: ``step``, or a later one that was told."""
     for text in told:
         for begun in from_step([text]):
             reached = re.search(r"at step (\d+)", text)
-            yield begun, int(reached[1]) - 1 if reached else step
+            yield begun, max(int(reached[1]) - 1 if reached else 0, step)
 
 
 def _compare(scene: Scene, plain: mlless_nb.TrainingRun) -> list[str]:

@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import redis
-from chaos.cases import Case
+from chaos.cases import SYNCS, Case
 from servers import RabbitProcess, RedisProcess, Relay
 
 import mlless_nb
 from mlless_nb.exchange import SUPERVISOR
+from mlless_nb.exchange.protocol import key_prefix
 
 #: Seconds after which a run that gets no further counts as hung.
 PATIENCE_S = 240.0
@@ -90,6 +91,7 @@ class Scene:
         self.groups: set[int] = set()
         self.traces: set[str] = set()
         self.hit: dict[int, tuple[int, float]] = {}  # slot -> process, and when it was hit
+        self.reached = 0  # the newest step that was complete when something was hit, see `note_reached`
         self.has_past = False  # whether Redis was restarted with older data, maybe those of a run that has ended
         launcher = self.services.launcher
         self._shutting, self._is_shut = threading.Lock(), False
@@ -152,6 +154,15 @@ class Scene:
             time.sleep(POLL_S)
         return False
 
+    def note_reached(self) -> None:
+        """Write down the newest complete step: as Redis has it, which is further than what is told of it."""
+        self.reached = max(self.reached, self.step)
+        with contextlib.suppress(Exception):  # there is none, or it is away
+            with self.redis() as client:
+                published = int(client.hget(f"{key_prefix(self.run.id)}job", "latest") or 0)
+            # Whoever has published an update has seen the step before complete, or one so many steps before.
+            self.reached = max(self.reached, published - 1 - SYNCS[self.case.sync].staleness)
+
     # -- functions
 
     def processes(self) -> dict[int, int]:
@@ -189,6 +200,7 @@ class Scene:
             self.hit[slot] = process, time.monotonic()
         with contextlib.suppress(ProcessLookupError):
             os.kill(process, number)
+        self.note_reached()
 
     # -- servers
 

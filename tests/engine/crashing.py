@@ -108,7 +108,7 @@ def run(job: Job, crashes: list[Crash]) -> Rerun:
         assert time.monotonic() < give_up_at, "the job does not end"
         while dead:
             lost = [dead.pop()]
-            origin, step = newest_whole(objects, "job", restarts=restarts)
+            origin, step = newest_whole(objects, "job", restarts).checkpoint
             active = hub.plan.active(step + 1, job.n_workers)
             replaced = [slot for slot in active if slot in lost or slot in ends]
             restart = driver.roll_back(restart, step, replaced, job.n_workers, origin)

@@ -83,7 +83,9 @@ def test_a_worker_dies(moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     run = mlless_nb.train(job(**fields))
     assert eventually((tmp_path / "chosen").exists, PATIENCE_S)
     objects = services_of(run).launcher.objects
-    assert eventually(lambda: newest_whole(objects, run.id).step == 50, PATIENCE_S)  # it is stored beside the steps
+    assert eventually(
+        lambda: newest_whole(objects, run.id).checkpoint.step == 50, PATIENCE_S
+    )  # it is stored beside the steps
     if moment == "before it publishes":
         (tmp_path / "go").touch()
     else:

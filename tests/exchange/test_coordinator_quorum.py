@@ -71,6 +71,23 @@ def test_nobody_is_further_behind_than_frames_are_kept(make: Make) -> None:
     assert ended == [Closing([0, 1])]
 
 
+def test_one_that_is_further_behind_than_its_peers_allow_is_waited_for(make: Make) -> None:
+    """Their checkpoint would not be whole: it may be as many steps behind as frames are kept, but not at this step."""
+    logs = three(make)
+    for slot in ALL:
+        logs[slot].publish(first(1, slot))
+    for step in (2, 3):
+        for slot in (0, 1):
+            complete = logs[slot].publish(first(step, slot)).is_complete
+        assert complete
+    strict = [replace(first(4, slot), most_behind=1) for slot in ALL]
+    assert not any(logs[slot].publish(strict[slot]).is_complete for slot in (0, 1))
+    logs[2].publish(first(2, 2))
+    assert not logs[0].publish(strict[0]).is_complete
+    logs[2].catch_up(first(3, 2))
+    assert logs[0].publish(strict[0]).closing == Closing([0, 1])
+
+
 def test_a_worker_that_has_left_is_not_waited_for(make: Make) -> None:
     logs = three(make)
     for step in (1, 2):

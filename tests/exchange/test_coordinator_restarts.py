@@ -14,12 +14,15 @@ from mlless_nb.exchange import (
     Coordinator,
     Fenced,
     LostData,
+    Past,
     Plan,
     RedisCoordinator,
     Restart,
     Restarted,
     RoundEnded,
+    StepEntry,
 )
+from mlless_nb.exchange.step_report import Report
 from mlless_nb.money.request import BudgetRequest
 
 
@@ -156,13 +159,17 @@ def test_a_run_whose_data_is_lost_is_created_again(make: Make, request: pytest.F
     with pytest.raises(LostData):
         publish(logs[0], 2, 0)
     plan, restart = Plan(version=3, leaves={2: 9}, checkpoint=1), Restart(4, 1, 2)
-    driver.create(cap_nusd=500, reserved_nusd=200, restart=restart, plan=plan)
+    known = [StepEntry(1, 1e9, {slot: Report(loss_sum=slot + 0.5) for slot in ALL})]
+    driver.create(cap_nusd=500, reserved_nusd=200, past=Past(restart, plan, known))
     assert driver.money() == (500, 200)
     assert (driver.restart(), driver.read_plan()) == (restart, plan)
     for slot, log in enumerate(logs):
         log.join(restart)
         assert log.claim(slot)
     step(logs, 2)
+    entries = make("supervisor").read_steps(1.0)
+    assert entries[0] == known[0]
+    assert [entry.step for entry in entries] == [1, 2]
     if isinstance(driver, RedisCoordinator):  # the workers knew the old keys, the new ones expire as well
         for shard in driver._shards:
             assert all(shard.pttl(key) != -1 for key in shard.scan_iter(match=driver._prefix + "*"))

@@ -12,8 +12,7 @@ from engine.threads import Job
 
 from mlless_nb import BSP, PMF, SGD
 from mlless_nb.bus import open_bus
-from mlless_nb.exchange import FROM_THE_START, MemoryCoordinator, MemoryHub
-from mlless_nb.exchange.plan import NO_PLAN
+from mlless_nb.exchange import NO_PAST, MemoryCoordinator, MemoryHub
 from mlless_nb.exchange.slots import nonce_of
 from mlless_nb.function import second_start
 from mlless_nb.money import Rates, price_profile
@@ -31,7 +30,7 @@ def test_one_that_is_started_twice_ends_though_the_broker_confirms_nothing(
     network = relay(rabbitmq_server.port)
     url = rabbitmq_url.replace(str(rabbitmq_server.port), str(network.port))
     hub, rates = MemoryHub(), Rates(price_profile("aws-lambda-x86"), 1769)
-    hub.create(None, 0, FROM_THE_START, NO_PLAN)
+    hub.create(None, 0, NO_PAST)
     assert MemoryCoordinator(hub, nonce_of(10, 4.0)).claim(0)
     first = Job(PMF(rank=2), SGD(0.2), BSP(), 2, 12, "mean", {}).invocation(0)
     invocation = dataclasses.replace(first, invoked_s=4.0, job_id=uuid.uuid4().hex, bus_url=url)

@@ -15,9 +15,8 @@ from engine.threads import Job
 from mlless_nb import BSP, PMF, SGD
 from mlless_nb.bus import open_bus
 from mlless_nb.bus.messages import Invocation, Message, StartedTwice
-from mlless_nb.exchange import FROM_THE_START, MemoryCoordinator, MemoryHub, Restart
+from mlless_nb.exchange import NO_PAST, MemoryCoordinator, MemoryHub, Past, Restart
 from mlless_nb.exchange.factory import JobCoordinator, open_coordinator
-from mlless_nb.exchange.plan import NO_PLAN
 from mlless_nb.exchange.slots import SUPERVISOR, nonce_of
 from mlless_nb.exchange.storage import leases, state
 from mlless_nb.function import entry, second_start, succession
@@ -100,7 +99,7 @@ class _Losing(MemoryCoordinator):
     def claim(self, slot: int) -> bool:
         if not self._hub.identity.endswith("again"):
             self._hub.lose()
-            self._hub.create(None, 0, Restart(1, 5), NO_PLAN)
+            self._hub.create(None, 0, Past(Restart(1, 5)))
             self._hub.identity = "again"
         return super().claim(slot)
 
@@ -118,7 +117,7 @@ def test_one_that_waits_as_the_data_is_lost_and_restored_does_not_take_the_slot(
 def test_each_invocation_for_a_slot_returns_the_money_that_it_does_not_need() -> None:
     """The second return of a slot counted as a repetition of the first, but on Redis."""
     hub = MemoryHub()
-    hub.create(1000, 100, FROM_THE_START, NO_PLAN)
+    hub.create(1000, 100, NO_PAST)
     first = Job(PMF(rank=2), SGD(0.2), BSP(), 2, 12, "mean", {}).invocation(0)
     for invocation in (dataclasses.replace(first, invoked_s=invoked_s) for invoked_s in (0.0, 40.5, 80.25)):
         for _ in range(2):
@@ -184,7 +183,7 @@ def test_what_was_granted_for_a_slow_start_is_no_successors(is_successor: bool) 
     """It counted it as its own, and returned at its end money that was not reserved for it."""
     hub, rates = MemoryHub(), Rates(price_profile("aws-lambda-x86"), 1769)
     granted = rates.function_nusd(3.0)
-    hub.create(10**9, granted, FROM_THE_START, NO_PLAN)
+    hub.create(10**9, granted, NO_PAST)
     log: Any = MemoryCoordinator(hub, "10-a")
     assert log.reserve_start({0: 500})
     first = Job(PMF(rank=2), SGD(0.2), BSP(), 2, 12, "mean", {}).invocation(0)
@@ -202,7 +201,7 @@ def test_a_function_that_comes_in_vain_leaves_what_it_has_spent_itself_in_the_bo
     hub, rates, slot = MemoryHub(), Rates(price_profile("aws-lambda-x86"), 1769), SUPERVISOR if is_supervisor else 0
     granted = rates.function_nusd(3.0) + (rates.servers_nusd(1.0) if is_supervisor else 0)
     cap, spent = None if cap_s is None else rates.function_nusd(cap_s), rates.function_nusd(elapsed_s)
-    hub.create(cap, granted, FROM_THE_START, NO_PLAN)
+    hub.create(cap, granted, NO_PAST)
     assert MemoryCoordinator(hub, "10-a").claim(slot)
     first = Job(PMF(rank=2), SGD(0.2), BSP(), 2, 12, "mean", {}).invocation(0)
     late = dataclasses.replace(first, role="supervisor" if is_supervisor else "worker", slot=slot, invoked_s=4.0)
@@ -223,7 +222,7 @@ def test_what_a_function_has_spent_that_a_platform_starts_twice_is_booked_and_to
     """It was in no book, so that the cap could be passed by it, and in no bill."""
     hub, rates, slot = MemoryHub(), Rates(price_profile("aws-lambda-x86"), 1769), SUPERVISOR if is_supervisor else 0
     granted, spent = rates.function_nusd(5.0), rates.function_nusd(2.0)
-    hub.create(granted, granted, FROM_THE_START, NO_PLAN)
+    hub.create(granted, granted, NO_PAST)
     first = Job(PMF(rank=2), SGD(0.2), BSP(), 2, 12, "mean", {}).invocation(0)
     role = "supervisor" if is_supervisor else "worker"
     invocation = dataclasses.replace(
@@ -247,7 +246,7 @@ def test_what_one_that_is_started_twice_has_spent_is_booked_before_it_is_told_an
 ) -> None:
     """Killed while it connected to the bus, a function was in no book, and the cap could be passed by its life."""
     hub, rates, spans_s = MemoryHub(), Rates(price_profile("aws-lambda-x86"), 1769), [2.0]
-    hub.create(None, 0, FROM_THE_START, NO_PLAN)
+    hub.create(None, 0, NO_PAST)
     first = Job(PMF(rank=2), SGD(0.2), BSP(), 2, 12, "mean", {}).invocation(0)
     invocation = dataclasses.replace(first, invoked_s=invoked_s, job_id=uuid.uuid4().hex, redis_urls=["redis://here"])
     booked = []
@@ -282,7 +281,7 @@ def test_one_whose_slot_another_invocation_has_is_not_told_as_started_twice(
 ) -> None:
     """It came so late that it was replaced; unless the claim of its place is lost, with all data of the run."""
     hub = MemoryHub()
-    hub.create(None, 0, FROM_THE_START, NO_PLAN)
+    hub.create(None, 0, NO_PAST)
     assert MemoryCoordinator(hub, nonce_of(10, holder_s)).claim(0)
     first = Job(PMF(rank=2), SGD(0.2), BSP(), 2, 12, "mean", {}).invocation(0)
     first = dataclasses.replace(first, job_id=uuid.uuid4().hex)
@@ -299,7 +298,7 @@ def test_a_second_start_does_not_take_the_slot_of_the_first_one_that_was_lost(
 ) -> None:
     """It spent the money of the dead once more, which the cap did not know of, and was not on the bill."""
     hub = MemoryHub()
-    hub.create(None, 0, FROM_THE_START, NO_PLAN)
+    hub.create(None, 0, NO_PAST)
     first = Job(PMF(rank=2), SGD(0.2), BSP(), 2, 12, "mean", {}).invocation(0)
     first = dataclasses.replace(first, slot=slot, job_id=uuid.uuid4().hex, redis_urls=["redis://here"])
     monkeypatch.setattr(second_start, "open_bus", lambda *_, **__: open_bus("memory://", first.job_id))

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
-from typing import Any
 from unittest import mock
 
-from mlless_nb.exchange import FROM_THE_START, Plan
+from mlless_nb.exchange import Past, Plan
 from mlless_nb.function.entry import RESTORED_S
 from mlless_nb.supervisor.lifetimes import END_SHARE, FIRST_SHARE
 
@@ -97,8 +96,8 @@ def undisturbed(problem: Problem, leaves: tuple[tuple[int, int], ...], last_step
     world = World(Scenario(0, problem, latency_s=1e-4, step_s=0.01, start_s=0.3))
     create = world.hub.create
 
-    def planned(cap: int | None, reserved: int, restart: Any, none: Plan) -> None:
-        create(cap, reserved, FROM_THE_START, plan)
+    def planned(cap: int | None, reserved: int, _: Past) -> None:
+        create(cap, reserved, Past(plan=plan))
 
     with mock.patch.object(world.hub, "create", planned):
         outcome = simulate(world)

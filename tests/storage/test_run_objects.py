@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from mlless_nb.errors import ServiceError
 from mlless_nb.storage import checkpoint, run_objects
 from mlless_nb.storage.objects import MemoryObjects
 from mlless_nb.storage.run_objects import Checkpoint, interrupted_key, model_key, newest_whole, part_key
@@ -120,12 +121,25 @@ def test_only_a_checkpoint_of_which_all_parts_are_whole_is_gone_on_from() -> Non
     for step in (10, 20, 30):
         for slot in (0, 1):
             objects.put(part_key("run", Checkpoint(0, step), slot), WorkerState(step, slot, [0, 1], {}).encode())
-    assert newest_whole(objects, "run") == (0, 30)
+    assert newest_whole(objects, "run").checkpoint == (0, 30)
     objects.put(part_key("run", Checkpoint(0, 30), 1), objects.blobs[part_key("run", Checkpoint(0, 30), 1)][:-1])
-    assert newest_whole(objects, "run") == (0, 20)
+    assert newest_whole(objects, "run").checkpoint == (0, 20)
     objects.delete([part_key("run", Checkpoint(0, 20), 0)])
-    assert newest_whole(objects, "run") == (0, 10)
-    assert newest_whole(objects, "run", 9) == (0, 0)
+    assert newest_whole(objects, "run").checkpoint == (0, 10)
+    objects.delete([part_key("run", Checkpoint(0, 10), 1)])
+    assert newest_whole(objects, "run").checkpoint == (0, 0)
+
+
+def test_a_storage_that_refuses_a_part_is_asked_again_and_no_older_checkpoint_is_taken() -> None:
+    class Throttled(MemoryObjects):
+        def get(self, key: str, first: int = 0, end: int | None = None) -> bytes:
+            raise ServiceError("please reduce your request rate")
+
+    objects = Throttled()
+    for step in (10, 20):
+        objects.put(part_key("run", Checkpoint(0, step), 0), WorkerState(step, 0, [0], {}).encode())
+    with pytest.raises(ServiceError):
+        newest_whole(objects, "run")
 
 
 def test_a_part_that_is_written_after_a_restart_is_not_taken_for_a_newer_one() -> None:
@@ -141,8 +155,11 @@ def test_a_part_that_is_written_after_a_restart_is_not_taken_for_a_newer_one() -
     store(0, 20, 0, 1)  # from before, when it had not: late
     store(0, 30, 0, 1)
     restarts = [(1, 10)]
-    assert newest_whole(objects, "run", restarts=restarts) == (1, 20)
+    assert newest_whole(objects, "run", restarts=restarts).checkpoint == (1, 20)
     own = WorkerState.decode(objects.get(part_key("run", Checkpoint(1, 20), 0)))
     assert (own.active, own.facts) == ([0], {"number": 1})
     objects.delete([part_key("run", Checkpoint(1, 20), 0)])
-    assert newest_whole(objects, "run", restarts=restarts) == (0, 10)  # what restart 1 has abandoned stays so
+    assert newest_whole(objects, "run", restarts=restarts).checkpoint == (
+        0,
+        10,
+    )  # what restart 1 has abandoned stays so

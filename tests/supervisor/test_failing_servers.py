@@ -10,7 +10,7 @@ import redis
 from supervisor.test_missing import left, supervisor
 
 from mlless_nb.bus.messages import BY_USER, Command, Left, LetGo, Ready, Replaced, Started
-from mlless_nb.exchange import LostData, MemoryHub, Plan, Restart, StepEntry
+from mlless_nb.exchange import LostData, MemoryHub, Past, Plan, Restart, StepEntry
 from mlless_nb.exchange.step_report import Report
 from mlless_nb.supervisor import outage
 from mlless_nb.supervisor.loop import Supervisor
@@ -41,7 +41,7 @@ def lost_once() -> Exception:
 
 def run_of_two(plan: Plan = Plan(), restart: Restart = Restart()) -> MemoryHub:  # noqa: B008 - frozen
     hub = MemoryHub()
-    hub.create(None, 0, restart, plan)
+    hub.create(None, 0, Past(restart, plan))
     return hub
 
 
@@ -189,7 +189,7 @@ def test_a_command_that_comes_while_the_data_is_lost_is_carried_out_once_it_is_r
     with pytest.raises(LostData):
         made._incoming.receive(0.0)
     assert made._incoming.done == {}
-    hub.create(None, 0, Restart(1, 0), Plan())
+    hub.create(None, 0, Past(Restart(1, 0)))
     made._incoming.receive(0.0)
     assert made._incoming.done == {"a": ""}
     plan = made._log.read_plan()

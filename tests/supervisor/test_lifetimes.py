@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlless_nb import BSP, PMF, SGD, BackupWorkers
-from mlless_nb.exchange import SUPERVISOR, MemoryHub, Restart
-from mlless_nb.exchange.plan import NO_PLAN
+from mlless_nb.exchange import NO_PAST, SUPERVISOR, MemoryHub
 from mlless_nb.exchange.policies.quorum import MOST_BEHIND
 from mlless_nb.job.sync import Sync
 from mlless_nb.supervisor.checkpoint_times import FIRST_S, FIRST_SHARE, SHARE, CheckpointTimes
@@ -154,7 +153,7 @@ def test_checkpoints_are_rarer_where_workers_share_cores() -> None:
 def test_no_checkpoint_is_announced_while_a_worker_may_be_before_the_last_one(sync: Sync) -> None:
     """It learns of the newest one only: each was replaced by a later one before it had taken that many steps."""
     hub = MemoryHub()
-    hub.create(None, 0, Restart(), NO_PLAN)
+    hub.create(None, 0, NO_PAST)
     one = Job(PMF(rank=2), SGD(0.2), sync, 2, 99, "mean", {})
     times = CheckpointTimes.of(one.invocation(0), RATES, one.model)
     announced = set[int]()

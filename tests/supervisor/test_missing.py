@@ -12,7 +12,7 @@ from engine.threads import RATES, Job
 from mlless_nb import BSP, PMF, SGD, SSP
 from mlless_nb.bus import open_bus
 from mlless_nb.bus.messages import Invocation, Left, LetGo, Message, Ready, Replaced, Trouble
-from mlless_nb.exchange import MemoryCoordinator, MemoryHub, Plan, Restart
+from mlless_nb.exchange import NO_PAST, MemoryCoordinator, MemoryHub, Past, Plan, Restart
 from mlless_nb.money.budget import Prepaid
 from mlless_nb.storage.objects import MemoryObjects
 from mlless_nb.storage.run_objects import model_key
@@ -46,7 +46,7 @@ def left(slot: int, step: int) -> Left:
 @pytest.mark.parametrize(("is_stored", "leaves", "is_done"), [(False, 13, False), (True, 13, True), (False, 12, True)])
 def test_a_worker_that_is_lost_after_its_work_is_done_has_ended(is_stored: bool, leaves: int, is_done: bool) -> None:
     hub = MemoryHub()
-    hub.create(None, 0, Restart(), Plan(1, {0: leaves}))
+    hub.create(None, 0, Past(plan=Plan(1, {0: leaves})))
     made, bus, objects = supervisor(hub)
     if is_stored:
         objects.put(model_key("job"), b"a model")
@@ -65,7 +65,7 @@ def test_under_bounded_staleness_a_leavers_peers_go_on_without_its_residual_for_
 ) -> None:
     """It counted as done at once; then they waited for the residual until the round's limit ended the run."""
     hub = MemoryHub()
-    hub.create(None, 0, Restart(), Plan(1, {0: 12}))
+    hub.create(None, 0, Past(plan=Plan(1, {0: 12})))
     made, bus, _ = supervisor(hub, SSP(3))
     made._incoming.miss(0, "worker 0 was lost", 20.0, step)
     assert (0 in made._workers.ended, len(bus.receive("driver", 0.0))) == (is_done, not is_done)
@@ -76,19 +76,19 @@ def test_a_worker_that_left_is_watched_again_if_servers_have_lost_the_steps_sinc
     step: int, is_stored: bool, again: bool
 ) -> None:
     hub = MemoryHub()
-    hub.create(None, 0, Restart(1, step), Plan(1, {1: 5}))
+    hub.create(None, 0, Past(Restart(1, step), Plan(1, {1: 5})))
     made, _, objects = supervisor(hub)
     if is_stored:
         objects.put(model_key("job"), b"a model")
     made._incoming.take(left(1, 4))
-    made._bus.send("supervisor", Replaced(1, step, [], 5.0, 5.0, True).encode())
+    made._bus.send("supervisor", Replaced(1, step, [], 5.0, 5.0, step).encode())
     assert made._incoming.receive(0.0)
     assert (1 not in made._workers.ended) == again
 
 
 def test_the_last_rows_are_sent_though_the_servers_have_lost_the_budget() -> None:
     hub = MemoryHub()
-    hub.create(None, 0, Restart(), Plan())
+    hub.create(None, 0, NO_PAST)
     made, bus, _ = supervisor(hub)
     made._outgoing._update.rows.append([12.0])
     hub.lose()
@@ -101,7 +101,7 @@ def test_a_worker_that_leaves_without_having_heard_of_a_restart_that_needs_it_is
     """The driver had looked who has settled its money, and the worker did so afterwards."""
     for base, is_heard_first, needed in ((1, False, True), (1, True, True), (4, False, False)):
         hub = MemoryHub()
-        hub.create(None, 0, Restart(1, base), Plan(1, {1: 5}))
+        hub.create(None, 0, Past(Restart(1, base), Plan(1, {1: 5})))
         made, bus, _ = supervisor(hub)
         if is_heard_first:
             made._incoming.take(left(1, 4))
@@ -122,7 +122,7 @@ def test_a_worker_that_leaves_without_having_heard_of_a_restart_that_needs_it_is
 def test_a_lost_worker_is_let_go_once_the_driver_says_so_and_only_then(number: int | None, has_settled: bool) -> None:
     """One whose money was settled may have left without having heard of a restart, or its last message is lost."""
     hub, now = MemoryHub(), [0.0]
-    hub.create(None, 0, Restart(1, 1), Plan(1, {1: 5}))
+    hub.create(None, 0, Past(Restart(1, 1), Plan(1, {1: 5})))
     made, bus, _ = supervisor(hub, SSP(3))
     log, incoming, workers = made._log, made._incoming, made._workers
     workers._clock = lambda: now[0]
@@ -155,7 +155,7 @@ def test_a_lost_worker_is_let_go_once_the_driver_says_so_and_only_then(number: i
 
 def test_a_worker_that_was_let_go_is_watched_again_if_a_later_restart_needs_it() -> None:
     hub = MemoryHub()
-    hub.create(None, 0, Restart(1, 4), Plan(1, {1: 5}))
+    hub.create(None, 0, Past(Restart(1, 4), Plan(1, {1: 5})))
     made, bus, _ = supervisor(hub)
     made._incoming.restart, made._incoming.base = 1, 4
     for news in (LetGo(1, [1], 30.0), Replaced(2, 1, [0], 40.0, 40.0)):
@@ -168,7 +168,7 @@ def test_a_worker_that_was_let_go_is_watched_again_if_a_later_restart_needs_it()
 def test_a_restart_that_is_announced_twice_counts_once() -> None:
     """The driver announces it again if the bus has not answered."""
     hub = MemoryHub()
-    hub.create(None, 0, Restart(1, 4), Plan())
+    hub.create(None, 0, Past(Restart(1, 4)))
     made, bus, _ = supervisor(hub)
     spent: list[int] = []
     for _ in range(2):
@@ -182,7 +182,7 @@ def test_a_restart_that_is_announced_twice_counts_once() -> None:
 def test_a_successor_whose_lease_was_gone_at_the_hand_over_gets_the_slot_later() -> None:
     """The function before it went on, and nobody told it to hand over again: it lived up to its lifetime."""
     hub = MemoryHub()
-    hub.create(None, 0, Restart(), Plan())
+    hub.create(None, 0, NO_PAST)
     made, bus, _ = supervisor(hub)
     hub.latest = 7
     made._log.renew("0", 1e6)

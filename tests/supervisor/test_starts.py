@@ -6,7 +6,7 @@ import pytest
 from supervisor.test_missing import supervisor
 
 from mlless_nb.bus.messages import Started, StartedTwice
-from mlless_nb.exchange import MemoryHub, Plan, Restart
+from mlless_nb.exchange import NO_PAST, MemoryHub
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_it_is_told_who_started_cold(
 )
 def test_a_function_that_was_started_twice_is_billed_and_told(slot: int, who: str, component: str) -> None:
     made, _, _ = supervisor(hub := MemoryHub())
-    hub.create(None, 0, Restart(), Plan())
+    hub.create(None, 0, NO_PAST)
     before = made._bill.by_component(3.0)[component]
     made._incoming.take(StartedTwice(slot, 61_000))
     assert made._bill.by_component(3.0)[component] == before + 61_000

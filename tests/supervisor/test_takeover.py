@@ -9,7 +9,7 @@ from engine.threads import RATES as JOB_RATES
 from engine.threads import Job
 
 from mlless_nb import BSP, PMF, SGD
-from mlless_nb.exchange import FROM_THE_START, MemoryCoordinator, MemoryHub, Plan, Restart
+from mlless_nb.exchange import FROM_THE_START, MemoryCoordinator, MemoryHub, Past, Plan, Restart
 from mlless_nb.exchange.step_report import Report, StepEntry
 from mlless_nb.money import Rates, price_profile
 from mlless_nb.money.budget import Prepaid
@@ -29,7 +29,7 @@ def gone(hub: MemoryHub, settled: set[int]) -> list[int]:
 
 def made(restart: Restart) -> MemoryHub:
     hub = MemoryHub()
-    hub.create(None, 0, restart, PLAN)
+    hub.create(None, 0, Past(restart, PLAN))
     return hub
 
 

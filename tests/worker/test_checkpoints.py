@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -83,6 +85,49 @@ def test_a_write_that_hangs_costs_checkpoints_and_not_the_run(monkeypatch: pytes
     assert list(parts_of(objects.list("runs/job/"))) == [Checkpoint(0, 10)]
 
 
+class Refusing(MemoryObjects):
+    """A storage that refuses so many writes."""
+
+    def __init__(self, n_refused: float) -> None:
+        super().__init__()
+        self.n_refused, self.n_tried = n_refused, 0
+
+    def put(self, key: str, blob: bytes) -> None:
+        """See `ObjectStore`."""
+        self.n_tried += 1
+        if self.n_tried <= self.n_refused:
+            raise ServiceError("please reduce your request rate")
+        super().put(key, blob)
+
+
+@pytest.mark.parametrize(
+    ("n_refused", "n_paid", "tries", "is_stored"),
+    [(8, 8, 9, True), (8, 5, 6, False), (1e9, 8, 9, False), (0, 0, 1, True)],
+)
+def test_a_part_that_is_refused_is_stored_later_as_long_as_that_is_paid_for(
+    n_refused: float, n_paid: int, tries: int, is_stored: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was given up after three tries at once, so that a restart went back to the checkpoint before."""
+    monkeypatch.setattr(checkpoints, "PAUSES_S", (0.001,))
+    objects, asked = Refusing(n_refused), itertools.count()
+    membership: Any = SimpleNamespace(plan=None, settle_steps=lambda: None)
+    one = Checkpoints(JOB.invocation(0), objects, membership, lambda: next(asked) <= n_paid)
+    one.store(WorkerState(10, 0, [0, 1], FACTS, {"params": np.zeros((4, 2), np.float32)}), 10)
+    one.await_part(99)
+    one.close()
+    assert (objects.n_tried, bool(parts_of([*objects.blobs]))) == (tries, is_stored)
+
+
+def test_a_run_that_ends_does_not_wait_for_a_storage_that_refuses() -> None:
+    objects = Refusing(math.inf)
+    membership: Any = SimpleNamespace(plan=None, settle_steps=lambda: None)
+    one = Checkpoints(JOB.invocation(0), objects, membership, lambda: True)
+    one.store(WorkerState(10, 0, [0, 1], FACTS, {"params": np.zeros((4, 2), np.float32)}), 10)
+    one.close()
+    assert objects.n_tried >= checkpoints.TRIES
+    assert not objects.blobs
+
+
 @pytest.mark.parametrize("interval", [1, 2, 3, 4, 5, 9, 10, 100])
 def test_no_step_is_taken_that_would_be_lost_with_more_than_an_interval(interval: int) -> None:
     """A restart went back 1.5 intervals: to the checkpoint before the one that was being stored."""
@@ -136,34 +181,44 @@ def begun(job: Job, objects: MemoryObjects) -> tuple[MemoryHub, Bus]:
 
 
 class Behind(Worker):
-    """A worker that is as many steps behind as it may be; it notes its step and the newest whole checkpoint then."""
+    """A worker that is as many steps behind as it may be.
 
-    seen: list[tuple[int, int]]
+    It notes its step, the newest whole checkpoint and the newest complete step then.
+    """
+
+    seen: list[tuple[int, int, int]]
 
     def _make(self, minibatches: list[Minibatch], n_active: int) -> Stats:
         hub, give_up_at = self._log._hub, time.monotonic() + PATIENCE_S  # type: ignore[attr-defined]
-        furthest = min(self._step + quorum.MOST_BEHIND, BEHIND.steps)
+        interval, step = self._job.checkpoint_every, self._step
+        every = checkpoints.spacing(interval)
+        newest = (step - 1) // every * every
+        # The peer knows that this worker has stored its part once it is some steps further.
+        is_known = step >= newest + max((interval - every) // 2, 1)
+        furthest = newest + interval - (0 if is_known or not newest else every)
         with hub.changed:
-            while hub.latest < furthest:
+            while hub.latest < min(furthest, step + quorum.MOST_BEHIND, BEHIND.steps):
                 hub.changed.wait(0.001)
                 assert time.monotonic() < give_up_at
-        self.seen.append((self._step, newest_whole(self._objects, "job").step))
+        time.sleep(0.01)  # the peer comes as far as it may
+        self.seen.append((step, newest_whole(self._objects, "job").checkpoint.step, hub.quorum._newest))
         return super()._make(minibatches, n_active)
 
 
 BEHIND = Job(PMF(rank=2), SGD(0.2), BackupWorkers(1), 2, 150, "mean", {})
 
 
-def test_there_are_whole_checkpoints_while_a_worker_is_many_steps_behind() -> None:
-    """Its peer had only parts of later steps, so that a restart went back to the first step."""
+@pytest.mark.parametrize("interval", [3, 5, 20, 100])
+def test_a_worker_that_is_behind_has_stored_its_part_before_more_than_an_interval_would_be_lost(interval: int) -> None:
+    """A restart went back the steps that it was behind, too; before that to the first step."""
     objects = Listed()
     hub, bus = begun(BEHIND, objects)
-    seen = list[tuple[int, int]]()
+    seen = list[tuple[int, int, int]]()
 
     def work(slot: int) -> None:
         log: Any = MemoryCoordinator(hub, f"invocation of {slot}")
         assert log.claim(slot)
-        invocation = dataclasses.replace(BEHIND.invocation(slot), checkpoint_every=5, eval_every=1000)
+        invocation = dataclasses.replace(BEHIND.invocation(slot), checkpoint_every=interval, eval_every=1000)
         prepaid = Prepaid(RATES, 10**12, lambda: 0.0, lambda: 0)
         made = (Worker, Behind)[slot](invocation, log, bus, objects, prepaid, in_background=False)
         if isinstance(made, Behind):
@@ -176,9 +231,14 @@ def test_there_are_whole_checkpoints_while_a_worker_is_many_steps_behind() -> No
     for thread in working:
         thread.join(PATIENCE_S)
     bus.close(delete=True)
+    assert hub.latest == BEHIND.steps
     assert len(seen) >= 3
-    assert seen == [(step, (step - 1) // 4 * 4) for step, _ in seen]
-    assert max(objects.n_parts) <= checkpoints.KEPT + quorum.MOST_BEHIND // 4 + 2
+    every = checkpoints.spacing(interval)
+    assert [whole for _, whole, _ in seen] == [(step - 1) // every * every for step, *_ in seen]
+    furthest = [newest - whole for _, whole, newest in seen]
+    assert max(furthest) <= interval
+    assert min(interval, quorum.MOST_BEHIND) - 1 <= max(furthest)
+    assert max(objects.n_parts) <= checkpoints.KEPT + 2
 
 
 LEAVING = Job(PMF(rank=2), SGD(0.2), BSP(), 3, 20, "mean", {})

@@ -26,6 +26,7 @@ class Waiting:
         log: Any = SimpleNamespace(alive=self._alive, reserve=None)
         prepaid: Any = SimpleNamespace(buy=lambda *_: True, wanted=lambda *_: None)
         membership: Any = SimpleNamespace(plan=SimpleNamespace(version=0))
+        checkpoints: Any = SimpleNamespace(most_behind=lambda step: step)
         self.exchange = StepExchange(
             dataclasses.replace(invocation, round_timeout_s=LIMIT_S),
             log,
@@ -36,7 +37,7 @@ class Waiting:
             prefetch=lambda: None,
             report=lambda _: None,  # type: ignore[arg-type, return-value]
             is_last=lambda: False,
-            is_checkpoint=lambda: False,
+            checkpoints=checkpoints,
         )
         self.begin()
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import math
 import time
 from collections.abc import Callable, Sequence
 
@@ -17,12 +16,13 @@ import redis
 
 from ...bus.messages import Aged, Invocation, LetGo, Replaced
 from ...errors import ServiceError
-from ...exchange import SUPERVISOR, LostData, Plan, Restart
+from ...exchange import SUPERVISOR, LostData, Past, Plan, Restart
+from ...exchange.kept_reports import newest_entries
 from ...exchange.slots import pid_in, role_of
 from ...money import Rates
 from ...money.meter import NUSD, to_nusd
 from ...money.start import StartingMoney
-from ...storage.run_objects import Checkpoint, is_model_stored, newest_whole
+from ...storage.run_objects import Whole, is_model_stored, newest_whole
 from ...telemetry.live import Telemetry
 from ..launch.fan_out import inviter_of
 from ..running.contact import asked_again
@@ -81,8 +81,8 @@ class Recovery:
     ) -> None:
         self._services, self._money, self._rates, self._telemetry = services, money, rates, telemetry
         self._of_slot = {one.slot: one for one in invocations}
-        self._invoke_once, self._pause, self._n_workers = invoke, pause, invocations[0].n_workers
-        self._launched_at = launched_at
+        self._invoke_once, self._pause, self._job_id = invoke, pause, invocations[0].job_id
+        self._launched_at, self._n_workers = launched_at, invocations[0].n_workers
         self.restart, self._plan, self._restarts = Restart(), Plan(), list[tuple[int, int]]()  # steps by number
         self._seen: set[int] = set()  # slots whose function has started
         self._at_work: dict[int, str] = {}  # as of the newest look
@@ -93,7 +93,6 @@ class Recovery:
         self.n_replaced, self._counts = 0, RestartCounts()
         #: Called when the servers have lost the run's data.
         self.on_loss: Callable[[], None] = lambda: None
-        self._is_restored = False  # then newer checkpoints than the known steps would leave a gap in the rows
         self._unsent: list[bytes] = []  # messages to the supervisor that the bus has not taken
         self._starting = StartPayments(money, services.log)
         self._early_ends = EarlyEnds(services, invocations[0].lease_s)
@@ -169,7 +168,7 @@ class Recovery:
 
     def _is_model_stored(self) -> bool:
         with asked_again():
-            return is_model_stored(self._services.launcher.objects, self._of_slot[SUPERVISOR].job_id)
+            return is_model_stored(self._services.launcher.objects, self._job_id)
 
     def replace_supervisor(self) -> None:
         """Invoke the supervisor again; raises `Unrecoverable` if the budget does not pay for it."""
@@ -225,7 +224,7 @@ class Recovery:
         """
         log, workers = self._services.log, [slot for slot in lost if slot != SUPERVISOR]
         self.payments.pay_requests()
-        origin, step = self._checkpoint(reason, workers, self._telemetry.n_rows if self._is_restored else math.inf)
+        origin, step = self._newest_whole(reason, workers).checkpoint
         replaced = self._to_replace(set(workers), step)
         granted = self.payments.reserve_each(replaced)
         if SUPERVISOR in lost:
@@ -258,10 +257,11 @@ class Recovery:
         """As `replace`, after the servers lost the run's data: plan and money are those known here."""
         log, state = self._services.log, self._telemetry.state
         gone = {*lost, *self._dead()}  # nobody would miss them: the servers have forgotten them
-        self._is_restored = True
         self.on_loss()
         is_stored = self._is_model_stored()  # while nothing is changed yet: the storage may refuse
-        (origin, step), run_s = self._checkpoint(reason, lost, self._telemetry.n_rows), self._run_s
+        ((origin, step), reports), run_s = self._newest_whole(reason, lost), self._run_s
+        n_rows = self._telemetry.n_rows  # the supervisor, if it is there, has some more, and need not read these again
+        steps = newest_entries(n_rows, step, reports, self._of_slot[SUPERVISOR].launched_at_s)
         owed: list[int] = []
         self.payments.pay_requests(owed.append)
         self._services.keep_user()
@@ -270,13 +270,13 @@ class Recovery:
         log.delete()
         unknown = (self._n_workers + 1) * self._rates.function_nusd(UNKNOWN_S) + self._rates.servers_nusd(UNKNOWN_S)
         cap = None if state.budget_usd is None else to_nusd(state.budget_usd)
-        known = round(max(state.committed_usd, state.spent_usd) * NUSD)
-        reserved = max(known, self.payments.reserved_nusd) + unknown + sum(owed)
+        told = round(max(state.committed_usd, state.spent_usd) * NUSD)
+        reserved = max(told, self.payments.reserved_nusd) + unknown + sum(owed)
         reserved = reserved if cap is None else min(reserved, cap)  # more was never granted
         self.restart = Restart(self.restart.number + 1, step, origin)
         plan = dataclasses.replace(self._plan, version=self._plan.version + 1)
         log.renew("driver", 4 * self._of_slot[SUPERVISOR].lease_s)
-        log.create(cap_nusd=cap, reserved_nusd=reserved, restart=self.restart, plan=plan)
+        log.create(cap_nusd=cap, reserved_nusd=reserved, past=Past(self.restart, plan, steps))
         self.payments.reserved_nusd = reserved
         identities = log.identities()
         replaced = [slot for slot in self._to_replace(gone, step, is_restored=True) if slot >= 0]
@@ -284,7 +284,7 @@ class Recovery:
         granted = self.payments.reserve_each(replaced)
         if SUPERVISOR in gone:  # all is paid before anybody is told
             self.payments.reserve_supervisor(run_s, state.time_s)
-        self._tell_replaced(replaced, run_s, is_restored=True)  # before another supervisor begins without the past
+        self._tell_replaced(replaced, run_s, log_after=min(n_rows, step))  # before another supervisor begins
         if over:
             self.add_event(f"The run's last steps may be missing in its history after step {self._telemetry.n_rows}")
             self.let_go(over)
@@ -312,10 +312,10 @@ class Recovery:
         where = f"from step {self.restart.step}" if self.restart.step else "from the start"
         self.add_event(f"{reason[:1].upper()}{reason[1:]}{what}; training goes on {where}")
 
-    def _tell_replaced(self, replaced: list[int], run_s: float, *, is_restored: bool = False) -> None:
+    def _tell_replaced(self, replaced: list[int], run_s: float, *, log_after: int | None = None) -> None:
         """Tell the supervisor who is replaced, now or, if the bus fails, later."""
         number, step = self.restart.number, self.restart.step
-        self._unsent.append(Replaced(number, step, replaced, run_s, run_s, is_restored).encode())
+        self._unsent.append(Replaced(number, step, replaced, run_s, run_s, log_after).encode())
         with contextlib.suppress(ServiceError):  # the caller is not done
             self.send_pending()
 
@@ -336,14 +336,14 @@ class Recovery:
         gone = {slot for slot in active if slot in came or inviter_of(slot, n) in lost} - at_work
         return [slot for slot in active if slot in lost or slot in gone]
 
-    def _checkpoint(self, reason: str, lost: Sequence[int], most: float = math.inf) -> Checkpoint:
-        """The newest whole checkpoint, at ``most`` of this step, that of step 0 if there is none.
+    def _newest_whole(self, reason: str, lost: Sequence[int]) -> Whole:
+        """The newest whole checkpoint, that of step 0 if there is none.
 
         Counts for each of the ``lost`` slots the restarts without progress (`RestartCounts`), for this ``reason``.
         """
         self._counts.count(lost, int(self._telemetry.state.step), reason)
         with asked_again():
-            return newest_whole(self._services.launcher.objects, self._of_slot[SUPERVISOR].job_id, most, self._restarts)
+            return newest_whole(self._services.launcher.objects, self._job_id, self._restarts)
 
     def add_event(self, text: str) -> None:
         """Tell the user what happened."""

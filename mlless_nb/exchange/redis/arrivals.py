@@ -94,7 +94,7 @@ class Arrivals:
         self._renewing = (now if renews else leased_at, now if refreshes else refreshed_at)
         rarely: tuple[int, ...] = (part.kept_steps,) if part.kept_steps != 2 else ()
         if part.quorum:
-            rarely = part.kept_steps, *part.publishers
+            rarely = part.kept_steps, part.most_late, *part.publishers
         return (
             "EVALSHA",
             self._sha,

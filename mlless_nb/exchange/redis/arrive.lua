@@ -4,7 +4,8 @@
 -- ARGV  1 fence  2 nonce  3 round  4 step  5 slot  6 lease_ms (0: do not renew)  7 ttl_ms  8 report ('': none)
 --       9 wanted  10 least wanted  11 known plan version  12 arrivals that complete it  13 others wait (1)
 --       14 renew the TTLs (1)  15 steps that arrivals are kept (default 2)
---       16... if not all frames count, but only the first of a quorum: the publishers
+--       16 if not all frames count, but only the first of a quorum: the most steps that a worker may be behind
+--       17... then: the publishers
 -- Returns the number 2 * arrived + (1: the supervisor is alive) if that is all: it is cheaper than a table.
 -- Else {code, that number, granted, plan or ''}, and with a quorum also the slots that count ('': not complete), the
 -- next quorum and the newest step that all have read; there, the number of arrivals is that of a complete round or 0.
@@ -88,7 +89,7 @@ if ARGV[16] then
   local at, reached = time(), prefix .. 'reached'
   call('HSET', reached, slot, step)
   oldest = step
-  for first = 16, #ARGV, MOST do
+  for first = 17, #ARGV, MOST do
     for _, other in ipairs(call('HMGET', reached, unpack(ARGV, first, math.min(first + MOST - 1, #ARGV)))) do
       oldest = math.min(oldest, tonumber(other or 1))
     end
@@ -118,7 +119,7 @@ if ARGV[16] then
       times[#times + 1] = when
       if #first < due then first[#first + 1] = who end
     end
-    if #first == due and oldest >= step + 2 - tonumber(ARGV[15]) then
+    if #first == due and oldest >= step - tonumber(ARGV[16]) then
       slots, following = table.concat(first, ','), call('HGET', job, 'quorum') or 0
       call('HSET', arrivals, 'slots', slots, 'next', following)
       call('HSET', job, 'closed', step)
@@ -126,7 +127,7 @@ if ARGV[16] then
       for i, who in ipairs(first) do
         reports[2 * i - 1], reports[2 * i] = who, found[i]
       end
-      complete(at, {'workers', #ARGV - 15, 'times', table.concat(times, ' ')}, reports)
+      complete(at, {'workers', #ARGV - 16, 'times', table.concat(times, ' ')}, reports)
       if ARGV[13] == '1' then call('XADD', wake, 'MAXLEN', '~', 100, '*', 'round', round) end
     end
   end

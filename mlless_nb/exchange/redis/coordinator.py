@@ -10,19 +10,19 @@ import redis
 
 from ...money.request import SHARES
 from ...redaction import scrubbed
-from ..plan import NO_PLAN, Plan
+from ..plan import Plan
 from ..protocol import Arrival, Closing, Exchanged, Frame, FrameKey, RoundRequest, key_prefix
-from ..restarts import FROM_THE_START, LostData, Restart, rounds_prefix
+from ..restarts import LostData, Restart, rounds_prefix
 from ..seals import Seal, SealedRounds, WorkerRounds
 from ..slots import role_of
-from ..standing import Standing
+from ..standing import NO_PAST, Past, Standing
 from ..step_report import LateArrival, StepEntry
 from ..stores import FrameStore, StoredRounds
 from .arrivals import GONE, Arrivals, aborted_of, fence_of, restart_of
 from .client import connect
 from .rounds import Rounds
 from .standing import identities_of, standing_of
-from .step_log import StepLogReader
+from .step_log import StepLogReader, add
 
 #: Seconds until an unused key expires, also if the run's processes were killed.
 TTL_S = 86_400
@@ -85,23 +85,24 @@ class RedisCoordinator:
     def _key(self, *parts: object) -> str:
         return self._prefix + ":".join(map(str, parts))
 
-    def create(
-        self, *, cap_nusd: int | None, reserved_nusd: int, restart: Restart = FROM_THE_START, plan: Plan = NO_PLAN
-    ) -> None:
+    def create(self, *, cap_nusd: int | None, reserved_nusd: int, past: Past = NO_PAST) -> None:
         """See `Coordinator`."""
         state = {
             "generation": self.generation,
             "cap": -1 if cap_nusd is None else cap_nusd,
             "reserved": reserved_nusd,
-            "latest": restart.step,
-            "closed": restart.step,
-            "version": plan.version,
-            "plan": plan.encode(),
-            "fence": fence_of(self.generation, restart),
+            "latest": past.restart.step,
+            "closed": past.restart.step,
+            "version": past.plan.version,
+            "plan": past.plan.encode(),
+            "fence": fence_of(self.generation, past.restart),
         }
         with self._redis.pipeline(transaction=True) as pipeline:  # no key is without an expiry at any time
             pipeline.hset(self._job, mapping=state)
             pipeline.expire(self._job, TTL_S)
+            for entry in past.steps:
+                add(pipeline, self._key("steps"), entry)
+            pipeline.expire(self._key("steps"), TTL_S)
             pipeline.execute()
         self._redis.script_load(_script("arrive"))
         self._redis.script_load(_script("catch_up"))

@@ -17,6 +17,21 @@ BEFORE_ALL = "0-0"
 RESTORED_S = 10.0
 
 
+#: Most reports in one row of the stream, half as many as of ``arrive.lua``: all but the last row have a field ``more``.
+MOST_REPORTS = 2000
+
+
+def add(pipeline: redis.client.Pipeline, key: str, entry: StepEntry) -> None:
+    """Add an entry to the stream ``key``, as ``arrive.lua`` does."""
+    reports = [(str(slot), report.encode()) for slot, report in entry.reports.items()]
+    head: dict[str, object] = {"step": entry.step, "at": f"{entry.at_s:.6f}"}
+    further = {"workers": entry.n_workers, "times": " ".join(map(str, entry.arrived_s))} if entry.n_workers else {}
+    while len(reports) > MOST_REPORTS:
+        pipeline.xadd(key, {**head, "more": 1, **dict(reports[:MOST_REPORTS])})
+        del reports[:MOST_REPORTS]
+    pipeline.xadd(key, {**head, **further, **dict(reports)})
+
+
 class StepLogReader:
     """Reads the step log of one job from its start. For one thread.
 

@@ -18,7 +18,6 @@ from ...money.request import NO_REQUEST
 from ...storage.conditional import Conditional
 from ..frame_count import FrameCount
 from ..in_parts import exchange_in_parts
-from ..plan import NO_PLAN, Plan
 from ..protocol import (
     MODEL,
     WAIT_POLL_S,
@@ -31,6 +30,7 @@ from ..protocol import (
     frame_key,
 )
 from ..restarts import FROM_THE_START, Aborted, Fenced, Restart, Restarted, RoundEnded, rounds_prefix
+from ..standing import NO_PAST, Past
 from ..step_report import LateArrival, StepEntry
 from ..stores.storage import StorageStore
 from .books import Books
@@ -85,14 +85,15 @@ class StorageCoordinator(Books):
         self._beside: ThreadPoolExecutor | None = None
         self._begun: deque[Future[object]] = deque()
 
-    def create(
-        self, *, cap_nusd: int | None, reserved_nusd: int, restart: Restart = FROM_THE_START, plan: Plan = NO_PLAN
-    ) -> None:
+    def create(self, *, cap_nusd: int | None, reserved_nusd: int, past: Past = NO_PAST) -> None:
         """See `Coordinator`."""
         self._store.create()
+        restart = past.restart
         self._quorum_of(restart).cell.create(QuorumState(restart.step))
-        state = JobState(generation=self.generation, restart=restart, latest=restart.step, plan=plan)
+        state = JobState(generation=self.generation, restart=restart, latest=restart.step, plan=past.plan)
         state.cap, state.reserved = cap_nusd, reserved_nusd
+        for entry in past.steps:
+            self._steps.put(entry)
         self._state.create(state)
 
     def join(self, restart: Restart) -> None:

@@ -41,7 +41,8 @@ class QuorumState(QuorumRounds):
     def encode(self) -> bytes:
         """The state as JSON."""
         part = self._open
-        opened = [part.step, part.slot, part.publishers, part.quorum, part.kept_steps] if part is not None else None
+        facts = "step", "slot", "publishers", "quorum", "kept_steps", "most_late"
+        opened = [getattr(part, name) for name in facts] if part is not None else None
         return json.dumps(
             {
                 "announced": self.announced,
@@ -75,10 +76,10 @@ class QuorumState(QuorumRounds):
                 for step, reports in spec["reports"]
             }
             if spec["open"]:
-                step, slot, publishers, quorum, kept_steps = spec["open"]
-                wanted = NO_REQUEST
+                step, slot, publishers, quorum, kept_steps, most_late = spec["open"]
+                others = None, kept_steps, quorum, 0, most_late
                 state._open = RoundRequest(
-                    str(step), step, slot, publishers, [], b"", None, wanted, 0, 0.0, 0.0, None, kept_steps, quorum
+                    str(step), step, slot, publishers, [], b"", None, NO_REQUEST, 0, 0.0, 0.0, *others
                 )
         except (ValueError, TypeError, KeyError) as error:
             raise DecodeError(f"not the rounds of a job: {type(error).__name__}") from None

@@ -76,15 +76,16 @@ class StepLog:
 
     def append(self, step: int, reports: Mapping[int, Report], n_workers: int = 0, times: Sequence[float] = ()) -> None:
         """Add a complete step. Two workers that both see its completion write the same."""
-        objects = self._storage.objects
         # The clocks of two workers differ by what each has estimated of the storage's.
         at_s = max(self._storage.now_s(), *times, 0.0)
-        self._note(0, 1)
-        objects.put(
-            f"{self._folder}steps/{step}", encode(StepEntry(step, at_s, dict(reports), n_workers, tuple(times)))
-        )
+        self.put(StepEntry(step, at_s, dict(reports), n_workers, tuple(times)))
         if step > KEPT_STEPS:
-            objects.delete([f"{self._folder}steps/{step - KEPT_STEPS}"])
+            self._storage.objects.delete([f"{self._folder}steps/{step - KEPT_STEPS}"])
+
+    def put(self, entry: StepEntry) -> None:
+        """Write an entry."""
+        self._note(0, 1)
+        self._storage.objects.put(f"{self._folder}steps/{entry.step}", encode(entry))
 
     def note_late(self, arrival: LateArrival) -> None:
         """Add a late arrival."""

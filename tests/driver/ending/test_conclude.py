@@ -43,7 +43,7 @@ def run_of_two(reserved_nusd: int) -> tuple[Any, MemoryHub, Invocation]:
     invocation = dataclasses.replace(worker, role="supervisor", slot=SUPERVISOR)
     hub, objects = MemoryHub(), MemoryObjects()
     log = MemoryCoordinator(hub, "9-d")
-    log.create(cap_nusd=None, reserved_nusd=reserved_nusd, plan=Plan())
+    log.create(cap_nusd=None, reserved_nusd=reserved_nusd)
     for slot in (SUPERVISOR, 0, 1):
         MemoryCoordinator(hub, f"{11 + slot}-a").claim(slot)
     launcher = SimpleNamespace(objects=objects, exits=NotedExits())

@@ -17,9 +17,9 @@ from mlless_nb.driver.recovery import leaving_workers
 from mlless_nb.driver.recovery.fault_handling import FaultHandler
 from mlless_nb.driver.recovery.recovery import Recovery
 from mlless_nb.driver.recovery.unrecoverable import Unrecoverable
-from mlless_nb.exchange import FROM_THE_START, SUPERVISOR, MemoryCoordinator, MemoryHub, Plan, Restart
+from mlless_nb.exchange import FROM_THE_START, SUPERVISOR, MemoryCoordinator, MemoryHub, Plan
 from mlless_nb.exchange.plan import NO_PLAN
-from mlless_nb.exchange.standing import Standing
+from mlless_nb.exchange.standing import Past, Standing
 from mlless_nb.money import Rates, price_profile
 from mlless_nb.money.start import StartingMoney
 from mlless_nb.storage.objects import MemoryObjects
@@ -39,7 +39,8 @@ def recovery(log: dict[str, Any], launcher: dict[str, Any]) -> Recovery:
     }
     where = SimpleNamespace(newest="M000", exits=Exits(list), **launcher)
     stands_on: Any = SimpleNamespace(log=SimpleNamespace(**{**always, **log}), launcher=where, dues=None)
-    invocations: Any = [SimpleNamespace(slot=slot, n_workers=3, job_id="run", lease_s=15.0) for slot in (-1, 0, 1, 2)]
+    facts = {"n_workers": 3, "job_id": "run", "lease_s": 15.0, "launched_at_s": 0.0}
+    invocations: Any = [SimpleNamespace(slot=slot, **facts) for slot in (-1, 0, 1, 2)]
     return Recovery(stands_on, invocations, StartingMoney(RATES, 3, True), RATES, Telemetry(), 0.0, lambda _: None)
 
 
@@ -185,7 +186,7 @@ def of_three(
     """The handler of a run of three workers, its data, and the slots of functions that were invoked."""
     hub, invoked = MemoryHub(), list[int]()
     log: Any = MemoryCoordinator(hub, "driver")
-    log.create(cap_nusd=1000, reserved_nusd=900, plan=Plan(leaves={2: 9}))
+    log.create(cap_nusd=1000, reserved_nusd=900, past=Past(plan=Plan(leaves={2: 9})))
     seen = {"has_ended": lambda: False, "has_died": lambda _: False, "has_job_ended": lambda _: False}
     known = {"objects": MemoryObjects(), "newest": "M000", "exits": Exits(list)}
     launcher = SimpleNamespace(is_local=is_local, **known, **seen)
@@ -215,35 +216,6 @@ def test_a_supervisor_that_is_out_of_sight_and_that_the_budget_does_not_replace_
     over = handler.handle(is_due=True)
     assert over is not None
     assert (over.status, invoked, hub.aborted) == ("capped", [], ("capped", over.reason))
-
-
-@pytest.mark.parametrize("is_local", [True, False])
-def test_what_is_restored_is_what_was_known_and_no_more_than_the_cap(is_local: bool) -> None:
-    handler, hub, _ = of_three(is_local=is_local)
-    assert handler.handle(is_due=True) is None
-    create, leased = hub.create, list[bool]()
-
-    def watched(*given: Any) -> None:
-        leased.append("driver" in hub.leases)
-        create(*given)
-
-    hub.create = watched  # type: ignore[method-assign]
-    hub.lose()
-    assert handler.handle(is_due=True) is None
-    assert (hub.plan.leaves, hub.reserved, hub.restart.number) == ({2: 9}, 1000, 1)
-    assert leased == [True]  # without a lease the supervisor takes the driver for gone
-
-
-def test_after_lost_data_the_run_goes_on_from_no_step_that_nobody_has_heard_of() -> None:
-    handler, hub, _ = of_three(is_local=True)
-    objects = handler._services.launcher.objects
-    for slot in range(3):
-        objects.put(part_key("run", Checkpoint(0, 3), slot), WorkerState(3, slot, [0, 1, 2], {}).encode())
-    handler._telemetry.update(step=2.0, budget_usd=None)  # the driver pays for looking for checkpoints
-    hub.lose()
-    assert handler.handle(is_due=True) is None
-    handler._recovery.replace([], "a reason")
-    assert hub.restart == Restart(2, 0)
 
 
 def heard(handler: FaultHandler) -> list[tuple[int, int | None, list[int]]]:
