@@ -251,7 +251,7 @@ class Replaced(Message):
     A new supervisor, slot -1, has a message of its own and goes on from where the log ends.
 
     They were invoked ``invoked_s`` seconds after the run; the functions that they replace had ended ``lost_s`` seconds
-    after it. ``log_after``: the step log begins after this step, since the servers had lost the run's data; else None.
+    after it. ``log_after``: the servers had lost the run's data, and the step log has none up to this step; else None.
     """
 
     number: int

@@ -88,12 +88,12 @@ def newest_entries(after: int, newest: int, tables: Mapping[int, Table], began_s
     for slot, table in sorted(tables.items()):
         if table.dtype != np.int32 or table.ndim != 2 or table.shape[1] != WIDTH:
             raise DecodeError(f"reports of shape {table.shape}: must be int32 of shape (n, {WIDTH})")
-        for row in table:
+        steps = np.ascontiguousarray(table[:, :2]).view("<i8")[:, 0]
+        for row in table[(after < steps) & (steps <= newest)]:  # few of them
             packed = row.tobytes()
             step, *fact = _HEAD.unpack_from(packed)
-            if after < step <= newest:
-                found.setdefault(step, {})[slot] = Report.decode(packed[_HEAD.size :])
-                facts[step] = min(facts.get(step, (math.inf, 0, 0)), (fact[0], fact[1], fact[2]))
+            found.setdefault(step, {})[slot] = Report.decode(packed[_HEAD.size :])
+            facts[step] = min(facts.get(step, (math.inf, 0, 0)), (fact[0], fact[1], fact[2]))
     entries: list[StepEntry] = []
     at_s = math.inf
     for step in range(newest, after, -1):

@@ -109,9 +109,9 @@ class TrainingJob:
         The run's name.
     eval_every, checkpoint_every : int, optional
         Steps between two evaluations of the held-out rows, by default such that they take at most 5 % of the run's
-        time; and the most steps that are taken again when a function is lost: checkpoints are begun a fifth earlier. By
-        time there is a first one after a second of training, once it costs less than a tenth of the run so far, and
-        then so many that they cost half a percent of it.
+        time; and the most steps that are taken again after a fault: checkpoints are begun a fifth earlier. By time
+        there is a first one after a second of training, once it costs less than a tenth of the run so far, and then so
+        many that they cost half a percent of it.
     prices : str
         Price profile, see ``mlless_nb.money``.
     memory_mb : int

@@ -6,6 +6,7 @@ import math
 
 from ..bus.messages import Invocation
 from ..data.prepare import Manifest
+from ..exchange.kept_reports import KEPT_REPORTS, WIDTH
 from ..exchange.policies import policy_of
 from ..job.sync import sync_from_json
 from ..models import Model
@@ -55,11 +56,12 @@ class CheckpointTimes:
     @classmethod
     def of(cls, invocation: Invocation, rates: Rates, model: Model) -> CheckpointTimes:
         """Those of the run that a supervisor was invoked for; a part has about `TABLES`."""
-        n_rows, width = model.table_shape(Manifest.from_json(invocation.manifest).shape)
+        n_rows, n_columns = model.table_shape(Manifest.from_json(invocation.manifest).shape)
         n_workers, n_cores = invocation.n_workers, invocation.n_cores
         cores = min(n_cores / n_workers, 1.0) if n_cores else rates.core_share
         most_behind = policy_of(sync_from_json(invocation.sync).policy).most_behind
-        return cls(rates.requests_nusd(0, n_workers), TABLES * 4 * n_rows * width, cores, most_behind)
+        n_bytes = 4 * (TABLES * n_rows * n_columns + KEPT_REPORTS * WIDTH)
+        return cls(rates.requests_nusd(0, n_workers), n_bytes, cores, most_behind)
 
     def is_passed(self, step: int) -> bool:
         """Whether no worker can be before the newest checkpoint any more, now that ``step`` is complete.

@@ -70,7 +70,7 @@ class IncomingMessages:
     restart, base : int
         Number of the run's newest restart, and the step of its checkpoint.
     restored_step : int
-        Step after which the step log begins since its data was lost; 0 if it never was.
+        Step up to which the step log has none since its data was lost; 0 if it never was.
     is_succeeded : bool
         Whether another supervisor waits to take over.
     leaving : set of int

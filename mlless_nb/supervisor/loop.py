@@ -85,8 +85,7 @@ class Supervisor:
             invocation.scale_in, invocation.n_workers, invocation.stop, prices, has_held_out, invocation.n_cores
         )
         self._quorum = QuorumControl(invocation.sync, invocation.n_workers)
-        self._overfitting = Overfitting(invocation.stop)
-        prepaid.puts_ahead = 0  # the supervisor writes nothing to the storage
+        self._overfitting, prepaid.puts_ahead = Overfitting(invocation.stop), 0  # it writes nothing to the storage
         self._late_s, self._began = log.now_s() - invocation.launched_at_s, self._clock()
         self._bill = Bill.of(invocation, self._rates, prepaid, self._late_s)
         self._rows = StepRows(invocation, self._rates, self._bill)
@@ -172,7 +171,8 @@ class Supervisor:
         if self._incoming.restart != self._followed:
             self._outgoing.repeat()
             self._rows.begin_at(self._incoming.restored_step)
-            self._incoming.announce_hand_overs({}, self._rows.step)  # a restart forgets them
+            self._incoming.announce_hand_overs({}, self._rows.step)  # a restart forgets them, and the quorum
+            self._quorum.repeat()
             self._followed = self._incoming.restart
         return not self._incoming.is_succeeded
 
@@ -214,7 +214,8 @@ class Supervisor:
         return bool(entries)
 
     def _take_in(self, entries: list[StepEntry]) -> None:
-        """Take in complete steps."""
+        """Take in complete steps, but for those that the step log has again after lost data."""
+        entries = [entry for entry in entries if entry.step > min(self._rows.step, self._incoming.base)]
         self._quorum.note(entries, self._log.read_late())
         self._successors.note(entries)
         for row in self._rows.append(entries):
@@ -279,8 +280,7 @@ class Supervisor:
 
     def _advise(self) -> None:
         """Add an event when the validation loss has stopped falling."""
-        text = self._overfitting.advise(self._bill.spent(self._time_s) / NUSD, self._rate_usd_s, self._cap_usd)
-        if text:
+        if text := self._overfitting.advise(self._bill.spent(self._time_s) / NUSD, self._rate_usd_s, self._cap_usd):
             self._add_event(text)
 
     def _look_at_money(self) -> None:

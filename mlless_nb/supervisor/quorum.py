@@ -29,10 +29,15 @@ class QuorumControl:
 
     def __init__(self, sync: dict[str, Any], n_workers: int) -> None:
         self._rule, self._n_workers = rule_of(sync, n_workers), n_workers
-        self._quorum = getattr(sync_from_json(sync), "first_quorum", int)(n_workers)
+        self._quorum = self._first = getattr(sync_from_json(sync), "first_quorum", int)(n_workers)
+        self._is_forgotten = False
         self._n_before = 0  # updates of the newest step
         self._step = 0
         self._told_at_s = -math.inf
+
+    def repeat(self) -> None:
+        """The coordinator has forgotten the quorum, unless it is that of the first steps: it is decided again."""
+        self._is_forgotten = self._quorum != self._first
 
     @property
     def is_dynamic(self) -> bool:
@@ -74,9 +79,9 @@ class QuorumControl:
         if self._rule is None or not self._step:
             return None
         quorum = self._rule.quorum()
-        if quorum == self._quorum:
+        if quorum == self._quorum and not self._is_forgotten:
             return None
-        self._quorum, text = quorum, ""
+        self._quorum, self._is_forgotten, text = quorum, False, ""
         if time_s - self._told_at_s >= TELL_S:
             self._told_at_s = time_s
             text = f"From about step {self._step + 1} on, steps wait for {quorum} of {self._n_workers} updates"

@@ -245,6 +245,12 @@ class Telemetry:
         """Number of rows."""
         return self._n_rows
 
+    @property
+    def newest_step(self) -> int:
+        """Step of the newest row, 0 before the first."""
+        with self._changed:
+            return int(self._block[self._n_rows - 1, 0]) if self._n_rows else 0
+
     def rows_since(self, index: int) -> NDArray[np.float64]:
         """A copy of the rows from ``index`` on, float64 of shape (n, len(COLUMNS))."""
         with self._changed:

@@ -75,9 +75,9 @@ class Checkpoints:
         self._objects, self._membership, self._can_pay = objects, membership, can_pay
         self._stored: deque[int] = deque()  # steps, oldest first
         self._writer: threading.Thread | None = None
-        self._newest, self._last = restart.step, math.inf  # step of the newest part, and the last one without it
-        # The step before which this worker waits until that part is stored, and to which all come before the last one.
-        self._stored_by, self._whole_from = math.inf, 0
+        self._newest = self._last = restart.step  # step of the newest part, and the last one without it
+        # The step before which this worker waits until that part is stored, and that which all come to by the last one.
+        self._stored_by, self._whole_from = math.inf, restart.step + 1
         self._is_ending = threading.Event()
         self._is_lockstep, self._in_background, self._is_on = is_lockstep, in_background, is_on
         self.number = restart.number
@@ -89,7 +89,8 @@ class Checkpoints:
         return self._membership.plan.is_checkpoint(step) or (self._every > 0 and step % self._every == 0)
 
     @property
-    def _is_writing(self) -> bool:
+    def is_writing(self) -> bool:
+        """Whether a part is being stored."""
         return self._writer is not None and self._writer.is_alive()
 
     def store(self, state: WorkerState, passed: int, *, is_needed: bool = False) -> None:
@@ -103,18 +104,21 @@ class Checkpoints:
         up to it: a worker that is many steps behind stores its own of them later.
         """
         self._join(None if is_needed else PATIENCE_S)
-        if not is_needed and (self._is_writing or not self._can_pay()):
+        if not is_needed and (self.is_writing or not self._can_pay()):
             return
         by_time = state.step - self._newest + (state.step - self._newest) // 4
-        self._newest, self._last = state.step, self._newest + (self._interval or by_time)
-        # The rest of the steps is for those that are behind.
-        self._whole_from = self._newest + max((int(self._last) - self._newest) // 2, 1)
+        last = self._newest + (self._interval or by_time)
+        # Where some workers are behind, the checkpoint before may not be whole yet, and must not be lost sight of.
+        is_due_before = not self._is_lockstep and state.step <= self._last
+        self._newest, self._last = state.step, min(last, self._last) if is_due_before else last
+        # The rest of the steps is for those that are behind. A successor does not know how far its peers have stored.
+        self._whole_from = self._newest + (1 if is_needed else max((self._last - self._newest) // 2, 1))
         self._stored_by = self._last + 1 if self._is_lockstep else self._whole_from
         blob = state.encode()
+        arguments = (state.step, blob, passed, TRIES if is_needed else 1)
         if not self._in_background:
-            self._write(state.step, blob, passed)
+            self._write(*arguments)
             return
-        arguments = (state.step, blob, passed)
         self._writer = threading.Thread(target=self._write, args=arguments, name="mlless-checkpoint", daemon=True)
         self._writer.start()
 
@@ -140,17 +144,20 @@ class Checkpoints:
         if self._writer is not None:
             self._writer.join(seconds)
 
-    def _write(self, step: int, blob: bytes, passed: int) -> None:
+    def _write(self, step: int, blob: bytes, passed: int, n_paid: int) -> None:
         self._membership.settle_steps()
-        if not self._put(self._key(step), blob):
+        if not self._put(self._key(step), blob, n_paid):
             return  # without this part the checkpoint is not complete, and an older one counts
         self._stored.append(step)
         while sum(stored <= passed for stored in self._stored) > KEPT:
             with contextlib.suppress(ServiceError, OSError):
                 self._objects.delete([self._key(self._stored.popleft())])
 
-    def _put(self, key: str, blob: bytes) -> bool:
-        """Store ``blob``, again and again for `PATIENCE_S` if that is refused and paid for; whether it is stored."""
+    def _put(self, key: str, blob: bytes, n_paid: int) -> bool:
+        """Store ``blob``, again and again for `PATIENCE_S` if that is refused and paid for; whether it is stored.
+
+        Nobody is asked whether the first ``n_paid`` tries are paid for.
+        """
         give_up_at = time.monotonic() + PATIENCE_S
         for n_tried in itertools.count(1):
             with contextlib.suppress(ServiceError, OSError):
@@ -158,7 +165,7 @@ class Checkpoints:
                 break
             pause_s = PAUSES_S[min(n_tried, len(PAUSES_S)) - 1]
             is_late = self._is_ending.wait(pause_s) and n_tried >= TRIES
-            if is_late or time.monotonic() > give_up_at or not self._may_pay():
+            if is_late or time.monotonic() > give_up_at or (n_tried >= n_paid and not self._may_pay()):
                 return False
         return True
 

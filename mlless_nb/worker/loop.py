@@ -230,6 +230,7 @@ class Worker:
                 is_needed = self._step in members.plan.hand_overs.values()
                 self._checkpoints.store(self._state(staying), self._exchange.passed, is_needed=is_needed)
                 if members.hands_over(self._step, self._slot) and self._log.alive([successor_of(self._slot)])[0]:
+                    self._checkpoints.await_part(self._step, leaves=True)
                     return Verdict(HANDED_OVER, f"worker {self._slot} handed over after step {self._step}")
             self._checkpoints.await_part(self._step + 1)
             self._exchange.note_extra()
@@ -263,7 +264,9 @@ class Worker:
     def _foresee(self, active: list[int]) -> None:
         """Tell the prepaid budget which requests and seconds must be paid before the next grant or the end."""
         prepaid = self._prepaid
-        prepaid.puts_ahead = self._final.n_puts(active) + self._checkpoints.is_due(self._step)
+        # One that is being stored may be refused, and is stored again then.
+        n_parts = self._checkpoints.is_due(self._step) + self._checkpoints.is_writing
+        prepaid.puts_ahead = self._final.n_puts(active) + n_parts
         # Up to the next grant: the reads that this step and the next begin, and 2 for a read that cannot be foreseen.
         n_reads = 0 if self._feed.has_all else self._feed.n_gets(self._shares.next(2 * self._job.local_steps))
         prepaid.gets_ahead = 2 + n_reads + self._held_out.n_unread(active)

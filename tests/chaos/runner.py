@@ -137,7 +137,8 @@ def _follow(scene: Scene, one: Followed, n_told: int, step: int) -> None:
         if waiting:
             return False
         mended_at.append(max(scene.step, step))
-        return scene.step > mended_at[0]
+        # What is told of the time before a restart may come after it.
+        return scene.step > mended_at[0] and (scene.published or scene.step) >= scene.step
 
     is_further = scene.until(is_mended)
     one.away_s = time.monotonic() - began

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import random
+import re
 import signal
 import threading
 import time
@@ -21,6 +22,7 @@ from servers import RabbitProcess, RedisProcess, Relay
 import mlless_nb
 from mlless_nb.exchange import SUPERVISOR
 from mlless_nb.exchange.protocol import key_prefix
+from mlless_nb.storage.conditional import exchange_folder
 
 #: Seconds after which a run that gets no further counts as hung.
 PATIENCE_S = 240.0
@@ -154,14 +156,27 @@ class Scene:
             time.sleep(POLL_S)
         return False
 
+    @property
+    def published(self) -> int | None:
+        """The newest step of which there is an update since the newest restart; None if that cannot be seen.
+
+        What is told of a run is behind that, or, after a restart, ahead of it.
+        """
+        with contextlib.suppress(Exception):  # a server is away
+            if self.case.place not in ("storage", "s3"):
+                with self.redis() as client:
+                    return int(client.hget(f"{key_prefix(self.run.id)}job", "latest") or 0)
+            number, folder = self.services.log.restart().number, exchange_folder(self.run.id)
+            named = re.compile(rf"{folder}(\d+)/{f'{number}-' if number else ''}(\d+)[a-z]?-\1(-\d+)?")
+            found = map(named.fullmatch, self.services.launcher.objects.list(folder))
+            return max((int(one[2]) for one in found if one), default=None)
+        return None
+
     def note_reached(self) -> None:
-        """Write down the newest complete step: as Redis has it, which is further than what is told of it."""
-        self.reached = max(self.reached, self.step)
-        with contextlib.suppress(Exception):  # there is none, or it is away
-            with self.redis() as client:
-                published = int(client.hget(f"{key_prefix(self.run.id)}job", "latest") or 0)
-            # Whoever has published an update has seen the step before complete, or one so many steps before.
-            self.reached = max(self.reached, published - 1 - SYNCS[self.case.sync].staleness)
+        """Write down the newest complete step."""
+        # Whoever has published an update has seen the step before complete, or one so many steps before.
+        before = 1 + SYNCS[self.case.sync].staleness
+        self.reached = max(self.reached, self.step, (self.published or 0) - before)
 
     # -- functions
 

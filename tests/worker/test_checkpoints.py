@@ -85,6 +85,23 @@ def test_a_write_that_hangs_costs_checkpoints_and_not_the_run(monkeypatch: pytes
     assert list(parts_of(objects.list("runs/job/"))) == [Checkpoint(0, 10)]
 
 
+def test_a_checkpoint_that_comes_soon_after_another_does_not_let_the_others_go_further_ahead() -> None:
+    """A hand-over's was taken for one after a whole checkpoint, while the last worker had stored neither."""
+    membership: Any = SimpleNamespace(plan=Plan(), settle_steps=lambda: None)
+    invocation = dataclasses.replace(JOB.invocation(0), checkpoint_every=40)
+    one = Checkpoints(invocation, MemoryObjects(), membership, lambda: True, is_lockstep=False, in_background=False)
+
+    def store(step: int, *, is_needed: bool = False) -> None:
+        one.store(WorkerState(step, 0, [0, 1], FACTS, {}), 0, is_needed=is_needed)
+
+    store(32)
+    assert [one.most_behind(step) for step in (40, 41, 45)] == [40, 41 - 36, 45 - 36]
+    store(33, is_needed=True)
+    assert [one.most_behind(step) for step in (40, 41)] == [40, 41 - 34]
+    store(64)
+    assert [one.most_behind(step) for step in (73, 74)] == [73, 74 - 68]
+
+
 class Refusing(MemoryObjects):
     """A storage that refuses so many writes."""
 

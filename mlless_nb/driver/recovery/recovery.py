@@ -260,8 +260,8 @@ class Recovery:
         self.on_loss()
         is_stored = self._is_model_stored()  # while nothing is changed yet: the storage may refuse
         ((origin, step), reports), run_s = self._newest_whole(reason, lost), self._run_s
-        n_rows = self._telemetry.n_rows  # the supervisor, if it is there, has some more, and need not read these again
-        steps = newest_entries(n_rows, step, reports, self._of_slot[SUPERVISOR].launched_at_s)
+        known = self._telemetry.newest_step  # the supervisor, if it is there, knows some more
+        steps = newest_entries(known, step, reports, self._of_slot[SUPERVISOR].launched_at_s)
         owed: list[int] = []
         self.payments.pay_requests(owed.append)
         self._services.keep_user()
@@ -284,9 +284,9 @@ class Recovery:
         granted = self.payments.reserve_each(replaced)
         if SUPERVISOR in gone:  # all is paid before anybody is told
             self.payments.reserve_supervisor(run_s, state.time_s)
-        self._tell_replaced(replaced, run_s, log_after=min(n_rows, step))  # before another supervisor begins
+        self._tell_replaced(replaced, run_s, log_after=min(known, step))  # before another supervisor begins
         if over:
-            self.add_event(f"The run's last steps may be missing in its history after step {self._telemetry.n_rows}")
+            self.add_event(f"The run's last steps may be missing in its history after step {max(known, step)}")
             self.let_go(over)
         if SUPERVISOR in gone:
             self.replace_supervisor()

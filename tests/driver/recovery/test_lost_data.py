@@ -46,7 +46,9 @@ def test_after_lost_data_the_run_goes_on_from_its_newest_checkpoint_which_has_th
             reports.add(step, float(step), 3, 0, Report(loss_sum=10.0 * step + slot))
         part = WorkerState(3, slot, [0, 1, 2], {}, {REPORTS: reports.table()})
         objects.put(part_key("run", Checkpoint(0, 3), slot), part.encode())
-    handler._telemetry.append(np.zeros((n_rows, len(COLUMNS))))
+    rows = np.zeros((n_rows, len(COLUMNS)))
+    rows[:, 0] = range(1, n_rows + 1)
+    handler._telemetry.append(rows)
     handler._telemetry.update(budget_usd=None)  # the driver pays for looking for checkpoints
     sent = list[bytes]()
     handler._services.bus.send = lambda _, body: sent.append(body)  # type: ignore[method-assign]
