@@ -7,6 +7,7 @@ import dataclasses
 import hashlib
 import io
 import json
+import math
 import struct
 import tempfile
 import zlib
@@ -26,6 +27,8 @@ from mlless_nb.driver.backends.call_failures import failure_of
 from mlless_nb.driver.detached import handover
 from mlless_nb.driver.detached.control import asked
 from mlless_nb.errors import DecodeError, JobError
+from mlless_nb.exchange import StepEntry
+from mlless_nb.exchange.kept_reports import WIDTH, KeptReports, newest_entries
 from mlless_nb.exchange.plan import Plan
 from mlless_nb.exchange.seals import Seal
 from mlless_nb.exchange.step_report import Report
@@ -41,6 +44,7 @@ from mlless_nb.models.definition import Definition
 from mlless_nb.models.storage import read_arrays
 from mlless_nb.preparation.rows import decode_head, decode_rows
 from mlless_nb.storage.checkpoint import Progress
+from mlless_nb.storage.worker_state import REPORTS, WorkerState
 from mlless_nb.telemetry import record
 
 N_IDS = 1000
@@ -115,6 +119,46 @@ def with_progress_crc(body: bytes) -> bytes:
     pieces += [rest[end:]] * (len(rest) > end)
     crc = zlib.crc32(body[: head.size] + b"".join(struct.pack("<I", crc32c(piece)) for piece in pieces))
     return body[: head.size] + struct.pack("<I", crc) + rest
+
+
+def _states() -> list[bytes]:
+    table, kept = np.arange(12, dtype=np.float32).reshape(4, 3), KeptReports()
+    kept.add(9, 1.5, 2, 0, Report(loss_sum=1.0))
+    tables = {"params": table, "own rows": np.array([1, 3], np.int32), REPORTS: kept.table()}
+    facts = {"n_steps": 9, "state": ["velocity"], "weight": 0.5}
+    return [
+        WorkerState(9, 1, [0, 1], facts, tables).encode(),
+        WorkerState(9, 0, [0, 1], facts, {"velocity": table}, {"params": table[:2]}).encode(),
+    ]
+
+
+def _with_state_crc(body: bytes) -> bytes:
+    """A damaged part of a checkpoint with the checksum of its tables, as far as its facts can be read."""
+    if len(body) < 16:
+        return body
+    end = 16 + int.from_bytes(body[8:12], "little")
+    blocks, at = list[bytes](), end
+    try:
+        for _, _, _, *shape in json.loads(body[16:end])["tables"]:
+            size = 4 * math.prod(shape)
+            blocks.append(body[at : at + size])
+            at += size
+        crc = zlib.crc32(body[16:end] + b"".join(struct.pack("<I", crc32c(block)) for block in blocks))
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return body
+    return body[:12] + struct.pack("<I", crc) + body[16:]
+
+
+def _entries(body: bytes) -> list[StepEntry]:
+    table = np.frombuffer(body[: len(body) // 4 * 4], "<i4")
+    return newest_entries(0, 12, {0: table.reshape(-1, WIDTH) if len(table) % WIDTH == 0 else table}, 100.0)
+
+
+def _reports() -> list[bytes]:
+    kept = KeptReports()
+    for step in range(7, 13):
+        kept.add(step, step / 2, 1, step % 2, Report(loss_sum=float(step)))
+    return [kept.table().tobytes()]
 
 
 def _minibatches() -> list[bytes]:
@@ -266,6 +310,8 @@ DECODERS: dict[str, Decoder] = {
         encode=Progress.encode,
         is_checked=True,
     ),
+    "state": Decoder(WorkerState.decode, _states(), seal=_with_state_crc, is_checked=True),
+    "reports": Decoder(_entries, _reports()),
     "minibatch": Decoder(
         lambda body: decode_minibatch(body, N_IDS),
         _minibatches(),
