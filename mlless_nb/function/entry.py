@@ -112,7 +112,7 @@ def _run(invocation: Message, storage: Any) -> str:
         prepaid = _prepaid(invocation, rates, log, objects, store)
         if not _begin(invocation, log, prepaid, objects, nonce):
             return ""  # another invocation with the same payload is running
-        last_call: Callable[[], None] = partial(_abort_run, invocation, objects, log, is_over)
+        last_call: Callable[[], None] = partial(_abort_run, invocation, objects, log, nonce, is_over)
         if not invocation.redis_urls:
             objects.on_request = gate = RequestGate(prepaid, last_call)
             last_call = gate.call
@@ -246,16 +246,24 @@ def _keep_lease(invocation: Invocation, log: JobCoordinator, is_over: threading.
             return
 
 
-def _abort_run(invocation: Invocation, objects: ObjectStore, own: JobCoordinator, is_over: threading.Event) -> None:
-    """Abort the run, over a separate connection: this function's budget is used up before it could end properly."""
-    log = _open_log(invocation, objects)
+def _abort_run(
+    invocation: Invocation, objects: ObjectStore, own: JobCoordinator, nonce: str, is_over: threading.Event
+) -> None:
+    """Abort the run, over a separate connection: this function's budget is used up before it could end properly.
+
+    Nobody waits for one that was replaced while it stood still, and its slot and lease are another one's.
+    """
+    log, slot = _open_log(invocation, objects), invocation.slot
+    if invocation.redis_urls and not invocation.is_successor and log.at_work([slot]).get(slot) != nonce:
+        is_over.set()
+        return
     if isinstance(log, StorageCoordinator) and isinstance(own, StorageCoordinator):
         log.speak_for(own)
-    who = f"worker {invocation.slot}" if invocation.role == "worker" else "the supervisor"
+    who = f"worker {slot}" if invocation.role == "worker" else "the supervisor"
     log.abort(f"the budget was used up before {who} could end", invocation.n_workers, "capped")
     if invocation.redis_urls and not invocation.is_successor:  # the object storage's requests are billed
         is_over.set()
-        log.bury(role_of(invocation.slot))  # it ends at once: who waits for it pays for the servers meanwhile
+        log.bury(role_of(slot))  # it ends at once: who waits for it pays for the servers meanwhile
 
 
 def _rates(invocation: Invocation) -> Rates:

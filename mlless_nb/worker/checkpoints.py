@@ -75,7 +75,8 @@ class Checkpoints:
         self._objects, self._membership, self._can_pay = objects, membership, can_pay
         self._stored: deque[int] = deque()  # steps, oldest first
         self._writer: threading.Thread | None = None
-        self._newest = self._last = restart.step  # step of the newest part, and the last one without it
+        # Steps: of the newest part, the last one without it, and that from which this worker goes on.
+        self._newest = self._last = self._begun_after = restart.step
         # The step before which this worker waits until that part is stored, and that which all come to by the last one.
         self._stored_by, self._whole_from = math.inf, restart.step + 1
         self._is_ending = threading.Event()
@@ -178,11 +179,11 @@ class Checkpoints:
     def _key(self, step: int) -> str:
         return part_key(self._job_id, Checkpoint(self.number, step), self._slot)
 
-    def keep_interrupted(self, make_state: Callable[[], WorkerState]) -> None:
-        """Store the state of a run that was aborted, which is newer than the newest checkpoint."""
+    def keep_interrupted(self, step: int, make_state: Callable[[], WorkerState]) -> None:
+        """Store the state after ``step`` of a run that was aborted, if that is not the one that it went on from."""
         with contextlib.suppress(Exception):  # the run has its reason to end already
             self.close()
-            if self._is_on and self._can_pay():
+            if self._is_on and step > self._begun_after and self._can_pay():
                 self._objects.put(interrupted_key(self._job_id, self._slot), make_state().encode())
 
     def close(self) -> None:

@@ -164,8 +164,8 @@ class Worker:
             raise
         except Exception as error:
             is_whole = isinstance(error, (Aborted, RunError, ServiceError))  # others may come while updates are applied
-            if is_whole and self._exchange.applied and self._replica.is_finite:
-                self._checkpoints.keep_interrupted(lambda: self._state(self._exchange.active))
+            if is_whole and self._replica.is_finite:
+                self._checkpoints.keep_interrupted(self._exchange.applied, lambda: self._state(self._exchange.active))
             last = self._left(error.status, str(error)) if isinstance(error, Aborted) else self._failed(error)
         finally:
             self._feed.close()
